@@ -1,0 +1,115 @@
+"""Statistics of a training set: raw state -> what the model saw, model output -> raw actions."""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+Mode = Literal['QUANTILES', 'QUANTILE10', 'MEAN_STD', 'MIN_MAX', 'IDENTITY']
+OnFlat = Literal['floor', 'refuse']
+
+# the two statistics each mode reads; for all but MEAN_STD they map to -1 and 1
+READS: dict[str, tuple[str, ...]] = {'QUANTILES': ('q01', 'q99'), 'QUANTILE10': ('q10', 'q90'),
+                                     'MEAN_STD': ('mean', 'std'), 'MIN_MAX': ('min', 'max'), 'IDENTITY': ()}
+FLAT = 1e-3
+
+
+class StatisticsError(ValueError):
+    """Statistics that would move the robot wrongly; one line naming joints and the remedy."""
+
+
+@dataclass(frozen=True)
+class Normaliser:
+    """An affine map per dimension, from raw units to those of the model and back.
+
+    Dimensions beyond the statistics' own pass through unchanged (openpi pads the model's action space).
+
+    offset, divisor, scale: [n]. ``divisor`` carries the epsilon of the format and the floor of flat dimensions;
+        ``scale`` is the divisor of the way back, which gets no floor: what stood still in training stands still.
+    notes: the dimensions that were floored, by name.
+    """
+
+    mode: Mode
+    offset: np.ndarray
+    divisor: np.ndarray
+    scale: np.ndarray
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def make(cls, what: str, mode: str, stats: Mapping[str, np.ndarray], flavour: str, dim: int | None = None,
+             names: Sequence[str] = (), on_flat: OnFlat = 'floor', flat: float = FLAT) -> Normaliser:
+        """Check ``stats`` (statistic -> [n]) and build the map.
+
+        what: "state" or "action", for messages; with ``names`` the joints are called by name.
+        flavour: whose epsilons. LeRobot replaces a range of 0 by 1e-8 and adds 1e-8 to std on the way in only;
+            openpi adds 1e-6 to range and std both ways, and computes in float64.
+        dim: expected n. flat: a range (or std) below this is floored to it, or refused: noise on a joint that
+            stood still in training would otherwise become a huge input. Raises StatisticsError.
+        """
+        if mode not in READS:
+            raise StatisticsError(f'{what}: normalisation {mode!r} is unknown; known are {", ".join(READS)}')
+        if mode == 'IDENTITY':
+            return cls('IDENTITY', *(np.zeros(0, np.float32),) * 3)
+        low, high = (_statistic(what, name, stats, dim, names, flavour) for name in READS[mode])
+        if low.shape != high.shape:
+            raise StatisticsError(f'{what}: statistics of unequal length: {len(low)} and {len(high)}')
+        spread = high if mode == 'MEAN_STD' else high - low
+        _refuse(spread < 0, what, names, f'{" and ".join(READS[mode])} are the wrong way round')
+        if flavour == 'openpi':
+            scale = spread + 1e-6
+            divisor = scale
+        elif mode == 'MEAN_STD':
+            scale, divisor = spread, spread + np.float32(1e-8)
+        else:
+            scale = divisor = np.where(spread == 0, np.float32(1e-8), spread)
+        flats = np.flatnonzero(spread < flat)
+        if on_flat == 'refuse':
+            _refuse(spread < flat, what, names, f'range below {flat:g}: did not move in the training data')
+        notes = tuple(f'{_label(what, i, names)}: range {spread[i]:.3g} in the training data floored to {flat:g}'
+                      for i in flats)
+        return cls(mode, low, np.where(spread < flat, np.asarray(flat, divisor.dtype), divisor), scale, notes)
+
+    @property
+    def dim(self) -> int:
+        """Number of dimensions with statistics; 0 for IDENTITY."""
+        return len(self.offset)
+
+    def normalise(self, x: np.ndarray) -> np.ndarray:
+        """Raw [..., d] -> normalised [..., d], not clipped."""
+        n = self.dim
+        y = (x[..., :n] - self.offset) / self.divisor
+        if self.mode != 'MEAN_STD':
+            y = 2 * y - 1
+        return np.concatenate([y, x[..., n:]], axis=-1)
+
+    def unnormalise(self, y: np.ndarray) -> np.ndarray:
+        """Normalised [..., d] -> raw [..., d]."""
+        n = self.dim
+        x = y[..., :n]
+        if self.mode != 'MEAN_STD':
+            x = (x + 1) / 2
+        return np.concatenate([x * self.scale + self.offset, y[..., n:]], axis=-1)
+
+
+def _statistic(what: str, name: str, stats: Mapping[str, np.ndarray], dim: int | None, names: Sequence[str],
+               flavour: str) -> np.ndarray:
+    if name not in stats:
+        raise StatisticsError(f'{what}: statistic {name} is missing (found {", ".join(sorted(stats)) or "none"}); '
+                              'compute the statistics of the data set again and save the checkpoint with them')
+    values = np.asarray(stats[name], np.float64 if flavour == 'openpi' else np.float32).reshape(-1)
+    if dim is not None and len(values) != dim:
+        raise StatisticsError(f'{what}: statistic {name} has {len(values)} values, the checkpoint declares {dim}')
+    _refuse(~np.isfinite(values), what, names, f'{name} is not finite')
+    return values
+
+
+def _label(what: str, index: int, names: Sequence[str]) -> str:
+    return f'{what} {names[index]}' if index < len(names) else f'{what}[{index}]'
+
+
+def _refuse(bad: np.ndarray, what: str, names: Sequence[str], why: str) -> None:
+    if bad.any():
+        labels = ', '.join(_label(what, i, names) for i in np.flatnonzero(bad))
+        raise StatisticsError(f'{labels}: {why}; compute the statistics of the data set again')
