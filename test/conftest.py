@@ -1,0 +1,118 @@
+"""For all tests: one CPU thread, a ROS domain that nobody else uses, and programs that are ended by SIGINT."""
+import os
+import sys
+import threading
+import time
+
+import pytest
+
+from oxygen_ros.isolation import isolate, reserve_domain
+
+# Before anything imports torch or rclpy, and inherited by every process that a test starts.
+os.environ.setdefault('OMP_NUM_THREADS', '1')
+os.environ.setdefault('AMENT_PREFIX_PATH', sys.prefix)
+isolate(os.environ, reserve_domain())
+
+
+@pytest.fixture(autouse=True, scope='session')
+def _ros_log_directory(tmp_path_factory):
+    os.environ['ROS_LOG_DIR'] = str(tmp_path_factory.mktemp('ros_log'))
+
+
+@pytest.fixture
+def start():
+    """Start a program: ``start('name', 'module.or/path', *arguments, env={...})`` -> oxygen_ros.processes.Process.
+
+    The first argument after the name is a Python module (run with -m) or an executable's absolute path. Whatever
+    still runs at the end of the test is ended; a program that has ended by itself must have left no orphan.
+    """
+    from oxygen_ros.processes import Process
+    started = []
+
+    def _start(name, program, *arguments, env=None):
+        command = [program] if program.startswith('/') else [sys.executable, '-m', program]
+        process = Process(name, [*command, *map(str, arguments)], env={**os.environ, **(env or {})})
+        started.append(process)
+        return process
+
+    yield _start
+    orphans = {process.name: left for process in started if (left := process.orphans())}
+    for process in reversed(started):
+        process.interrupt(5.0)
+        process.kill()
+    assert not orphans, f'left behind: {orphans}'
+
+
+class Peer:
+    """A node in the test process, spun by a thread: publishes, and waits for what others publish."""
+
+    def __init__(self, node):
+        self.node = node
+        self._arrived = threading.Condition()
+
+    def listen(self, message_type, topic, qos=10):
+        """Subscribe; return the list that the messages go into."""
+        messages = []
+
+        def keep(message):
+            with self._arrived:
+                messages.append(message)
+                self._arrived.notify_all()
+
+        self.node.create_subscription(message_type, topic, keep, qos)
+        return messages
+
+    def publisher(self, message_type, topic, qos=10, wait=True, timeout=20.0):
+        """A publisher that, with ``wait``, somebody already listens to."""
+        publisher = self.node.create_publisher(message_type, topic, qos)
+        if wait:
+            self.wait_for(lambda: publisher.get_subscription_count() > 0, timeout, f'a listener on {topic}')
+        return publisher
+
+    def wait_for(self, condition, timeout=20.0, what='the condition'):
+        """Return the first true value of ``condition()``, tried again whenever a message has arrived."""
+        deadline = time.monotonic() + timeout
+        with self._arrived:
+            while not (value := condition()):
+                left = deadline - time.monotonic()
+                assert left > 0, f'waited {timeout:g} s for {what}'
+                self._arrived.wait(min(left, 0.05))  # graph changes come without a message
+            return value
+
+    def call(self, service_type, name, request, timeout=20.0):
+        """The response of a service."""
+        client = self.node.create_client(service_type, name)
+        assert client.wait_for_service(timeout), f'no service {name} within {timeout:g} s'
+        future = client.call_async(request)
+        done = threading.Event()
+        future.add_done_callback(lambda _: done.set())
+        assert done.wait(timeout), f'service {name} did not answer within {timeout:g} s'
+        self.node.destroy_client(client)
+        return future.result()
+
+
+@pytest.fixture
+def peer():
+    """A Peer in this process, in the tests' own domain."""
+    rclpy = pytest.importorskip('rclpy')
+    from rclpy.executors import SingleThreadedExecutor
+    context = rclpy.Context()
+    rclpy.init(context=context)
+    node = rclpy.create_node('peer', context=context)
+    executor = SingleThreadedExecutor(context=context)
+    executor.add_node(node)
+
+    def spin():
+        from rclpy.executors import ExternalShutdownException
+        try:
+            executor.spin()
+        except ExternalShutdownException:
+            pass
+
+    thread = threading.Thread(target=spin, daemon=True)
+    thread.start()
+    yield Peer(node)
+    executor.shutdown()
+    thread.join(5.0)
+    node.destroy_node()
+    rclpy.try_shutdown(context=context)
