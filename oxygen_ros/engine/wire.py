@@ -153,7 +153,6 @@ class Report:
     kv_bytes: int = 0
     kv_bytes_peak: int = 0
     kv_bytes_capacity: int = 0
-    kv_bytes_copied: int = 0
     vision_s: float = 0.0
     prefill_s: float = 0.0
     act_s: float = 0.0

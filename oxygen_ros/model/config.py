@@ -18,6 +18,7 @@ class ModelConfig(BaseModel):
         fp32 (openpi, OxyGen). The two differ by rounding that moves actions by up to 1.3e-4.
     round_embedding_scale: bf16 only; LeRobot and JAX round sqrt(width) to bf16 before the product, openpi's PyTorch
         rounds after it.
+    vision_float32: the vision tower stays in fp32 beside a bf16 model, as LeRobot keeps it (openpi: all bf16).
     """
 
     model_config = ConfigDict(extra='forbid', frozen=True)
@@ -44,6 +45,7 @@ class ModelConfig(BaseModel):
     mask: Mask = 'prefix_lm'
     schedule: Schedule = 'indexed'
     round_embedding_scale: bool = True
+    vision_float32: bool = False
 
     @model_validator(mode='after')
     def _divisible(self) -> ModelConfig:
