@@ -1,0 +1,277 @@
+"""The contract: the YAML file that ties a checkpoint to a robot (cameras, joints, units, limits, meaning of actions).
+
+One rule converts every joint, in both directions: ``policy = scale * robot + offset``, where ``robot`` is in ROS units
+(rad, m) and ``policy`` is what the checkpoint was trained on. State is converted with it, actions with its inverse, so
+one declaration serves both. Nothing here imports ROS.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+Semantics = Literal['absolute_position', 'relative_position', 'velocity', 'cartesian']
+Pixels = Annotated[int, Field(ge=0)]
+
+_UNIT = {'rad': 1.0, 'm': 1.0, 'deg': 180.0 / math.pi, 'mm': 1000.0}  # policy units in one ROS unit
+
+
+class ContractError(ValueError):
+    """A contract that cannot be used. The text names the file, the key and the remedy."""
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra='forbid', frozen=True, allow_inf_nan=False)
+
+
+class Transform(Strict):
+    """One step that brings a camera's picture into the pose of the training pictures. Exactly one key per step."""
+
+    rotate: Literal[90, 180, 270] | None = Field(None, description='clockwise, degrees')
+    flip: Literal['horizontal', 'vertical'] | None = None
+    crop: tuple[Pixels, Pixels, Pixels, Pixels] | None = Field(None, description='x, y, width, height in px')
+
+    @model_validator(mode='after')
+    def _one(self) -> Transform:
+        if sum(step is not None for step in (self.rotate, self.flip, self.crop)) != 1:
+            raise ValueError('a step has exactly one of rotate, flip, crop; write several steps in order')
+        if self.crop is not None and 0 in self.crop[2:]:
+            raise ValueError('crop is [x, y, width, height] with width and height above 0')
+        return self
+
+
+class Input(Strict):
+    """What every input declares about its freshness."""
+
+    topic: str = Field(min_length=1, description='relative names live in the namespace of the node')
+    max_age: float = Field(0.5, gt=0, le=60, description='older input stops the motion, s')
+    trust_stamp: bool = Field(True, description='false: the clock that stamps this input is not synchronised with '
+                              'this machine, so only the time of arrival counts')
+
+
+class Camera(Input):
+    """A camera of the policy. Order in the file is the order in which pictures are mounted."""
+
+    name: str = Field(min_length=1, description="the policy's own name for the picture")
+    compressed: bool = Field(False, description='the topic carries sensor_msgs/CompressedImage')
+    required: bool = Field(True, description='false: without it the policy goes on with the other cameras')
+    transforms: tuple[Transform, ...] = ()
+
+
+class JointTopic(Input):
+    """A sensor_msgs/JointState topic; all of them are merged joint by joint."""
+
+    max_age: float = Field(0.25, gt=0, le=60, description='older joints stop the motion, s')
+
+
+class Gripper(Strict):
+    """Which way round a gripper is, in words; replaces scale and offset."""
+
+    policy_open: float
+    policy_closed: float
+    robot_open: float
+    robot_closed: float
+
+    @model_validator(mode='after')
+    def _distinct(self) -> Gripper:
+        for side in ('policy', 'robot'):
+            if getattr(self, f'{side}_open') == getattr(self, f'{side}_closed'):
+                raise ValueError(f'{side}_open and {side}_closed must differ')
+        return self
+
+
+class Axis(Strict):
+    """Units of one number: ``policy = scale * robot + offset``, robot in ROS units."""
+
+    unit: Literal['rad', 'm', 'deg', 'mm'] = Field('rad', description="the policy's unit, before scale and offset")
+    scale: float = 1.0
+    offset: float = 0.0
+    gripper: Gripper | None = None
+
+    @model_validator(mode='after')
+    def _invertible(self) -> Axis:
+        if self.scale == 0:
+            raise ValueError('scale must not be 0')
+        if self.gripper and {'scale', 'offset'} & self.model_fields_set:
+            raise ValueError('gripper replaces scale and offset: remove one of them')
+        return self
+
+    @property
+    def line(self) -> tuple[float, float]:
+        """(slope, intercept) of robot -> policy."""
+        if grip := self.gripper:
+            slope = (grip.policy_open - grip.policy_closed) / (grip.robot_open - grip.robot_closed)
+            return slope, grip.policy_open - slope * grip.robot_open
+        return self.scale * _UNIT[self.unit], self.offset
+
+
+class StateJoint(Axis):
+    """One entry of the policy's state vector."""
+
+    joint: str = Field(min_length=1)
+    field: Literal['position', 'velocity', 'effort'] = 'position'
+
+
+class Action(Axis):
+    """One entry of the policy's action vector: a joint, or (``name``) something only `action_chunk` carries."""
+
+    joint: str | None = Field(None, min_length=1)
+    name: str | None = Field(None, min_length=1)
+    absolute: bool = Field(False, description='under relative_position: this one is absolute all the same (grippers)')
+    position: tuple[float, float] | None = Field(None, description='least and most, rad or m')
+    velocity: float = Field(1.0, gt=0, description='fastest motion, rad/s or m/s')
+    max_delta: float | None = Field(None, gt=0, description='largest change within one policy period, rad or m')
+
+    @model_validator(mode='after')
+    def _named(self) -> Action:
+        if (self.joint is None) == (self.name is None):
+            raise ValueError('give either joint (a joint to move) or name (anything else)')
+        if self.position is not None and not self.position[0] < self.position[1]:
+            raise ValueError(f'position is [least, most], got {list(self.position)}')
+        return self
+
+    @property
+    def label(self) -> str:
+        return self.joint or self.name or ''
+
+
+class Contract(Strict):
+    """Everything a node must know about a robot to serve one checkpoint on it."""
+
+    robot: str = Field(min_length=1, description='what this contract is for; shown in logs and diagnostics')
+    source: str = Field('', description='where the numbers come from')
+    checkpoint: str = Field('', description='the checkpoint it was written for; used when none is given')
+    semantics: Semantics = Field(description='what an action means; only positions can reach the topic `actions`')
+    policy_period: float = Field(gt=0, le=10, description='time between consecutive actions of a chunk, s')
+    instruction: str = Field('', description='used until the topic `task` says otherwise')
+    cameras: tuple[Camera, ...] = Field(min_length=1)
+    joint_topics: tuple[JointTopic, ...] = (JointTopic(topic='joint_states'),)
+    state: tuple[StateJoint, ...] = ()
+    actions: tuple[Action, ...] = Field(min_length=1)
+
+    @field_validator('joint_topics')
+    @classmethod
+    def _some_topic(cls, topics: tuple[JointTopic, ...]) -> tuple[JointTopic, ...]:
+        if not topics:
+            raise ValueError('give at least one topic, or leave the key out for joint_states')
+        return topics
+
+    @model_validator(mode='after')
+    def _consistent(self) -> Contract:
+        _unique('cameras: name', (camera.name for camera in self.cameras))
+        _unique('cameras: topic', (camera.topic for camera in self.cameras))
+        _unique('joint_topics: topic', (topic.topic for topic in self.joint_topics))
+        _unique('state: joint and field', (f'{entry.joint} {entry.field}' for entry in self.state))
+        _unique('actions: joint or name', (action.label for action in self.actions))
+        if self.moves_joints:
+            measured = {entry.joint for entry in self.state if entry.field == 'position'}
+            for action in self.actions:
+                if action.joint and action.position is None:
+                    raise ValueError(f'actions: {action.joint} has no limits: add position: [least, most] (rad or m; '
+                                     'the URDF has them; [-1e9, 1e9] for a joint that turns for ever)')
+                if action.joint and action.joint not in measured:
+                    raise ValueError(f'actions: {action.joint} is moved but its position is not in state, so the motion '
+                                     'cannot start from where the robot is: add it to state')
+            if not self.joints:
+                raise ValueError(f'actions: none names a joint, but semantics is {self.semantics}: write joint: '
+                                 'instead of name:')
+        return self
+
+    @property
+    def moves_joints(self) -> bool:
+        """Whether chunks are joint positions, the only thing that may go to `actions`."""
+        return self.semantics in ('absolute_position', 'relative_position')
+
+    @property
+    def joints(self) -> tuple[Action, ...]:
+        """The actions that are joints, in order: the joints of a trajectory."""
+        return tuple(action for action in self.actions if action.joint)
+
+    def state_vector(self, read: Mapping[tuple[str, str], float]) -> np.ndarray:
+        """float32 [len(state)] in policy units from ROS values, keyed by (joint, field)."""
+        lines = [(entry.line, read[entry.joint, entry.field]) for entry in self.state]
+        return np.array([slope * value + intercept for (slope, intercept), value in lines], np.float32)
+
+    def joint_targets(self, actions: np.ndarray, state: np.ndarray) -> np.ndarray:
+        """Positions float64 [horizon, len(joints)] in ROS units, from actions [horizon, >= len(actions)].
+
+        state: the policy-unit state of the same observation; relative actions are relative to it.
+        """
+        if not self.moves_joints:
+            raise ContractError(f'{self.semantics} actions are not joint positions')
+        column = {entry.joint: i for i, entry in enumerate(self.state) if entry.field == 'position'}
+        targets = np.empty((len(actions), len(self.joints)))
+        for out, (i, action) in enumerate((i, a) for i, a in enumerate(self.actions) if a.joint):
+            values = actions[:, i].astype(np.float64)
+            if self.semantics == 'relative_position' and not action.absolute:
+                values = values + float(state[column[action.joint]])
+            slope, intercept = action.line
+            targets[:, out] = (values - intercept) / slope
+        return targets
+
+    def mismatches(self, cameras: Iterable[str], state_dim: int, action_dim: int) -> list[str]:
+        """What stands between this contract and a loaded checkpoint, one sentence each."""
+        known, found = set(cameras), []
+        names = [camera.name for camera in self.cameras]
+        if known and (foreign := [name for name in names if name not in known]):
+            found.append(f'cameras: the checkpoint does not know {", ".join(foreign)}; it knows '
+                         f'{", ".join(sorted(known))}')
+        if state_dim and len(self.state) != state_dim:
+            found.append(f'state: {len(self.state)} entries, but the checkpoint reads {state_dim}')
+        if len(self.actions) != action_dim:
+            found.append(f'actions: {len(self.actions)} entries, but the checkpoint makes {action_dim}')
+        return found
+
+
+def _unique(what: str, values: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for value in values:
+        if value in seen:
+            raise ValueError(f'{what} {value!r} is given twice')
+        seen.add(value)
+
+
+def load_contract(path: str | Path) -> Contract:
+    """Read and check a contract file; ContractError with every fault in one message."""
+    path = Path(path).expanduser()
+    try:
+        data = yaml.safe_load(path.read_text(encoding='utf-8'))
+    except OSError as error:
+        raise ContractError(f'contract {path}: cannot be read ({error.strerror}); set the parameter `contract` to a '
+                            'YAML file') from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ContractError(f'contract {path}: not valid YAML: {" ".join(str(error).split())}') from None
+    if not isinstance(data, dict):
+        raise ContractError(f'contract {path}: empty or not a mapping; see config/tabletop_contract.yaml for an example')
+    try:
+        return Contract.model_validate(data)
+    except ValidationError as error:
+        faults = '; '.join(_fault(fault, data) for fault in error.errors(include_url=False))
+        raise ContractError(f'contract {path}: {faults}') from None
+
+
+def _fault(fault: Mapping, data: object) -> str:
+    """'actions[2] (elbow).velocity: Input should be ...' with list items named as the file names them."""
+    where = ''
+    for key in fault['loc']:
+        if isinstance(key, int):
+            where += f'[{key}]'
+            data = data[key] if isinstance(data, list) and key < len(data) else None
+            if isinstance(data, dict) and (name := next((data[k] for k in ('name', 'joint', 'topic') if k in data), '')):
+                where += f' ({name})'
+        else:
+            where += f'.{key}' if where else str(key)
+            data = data.get(key) if isinstance(data, dict) else None
+    text = fault['msg'].removeprefix('Value error, ')
+    if fault['type'] == 'extra_forbidden':
+        text = 'unknown key: check its spelling'
+    elif fault['type'] == 'missing':
+        text = 'is missing: add it'
+    elif not isinstance(data, (dict, list)):
+        text += f', got {data!r}'
+    return f'{where}: {text}' if where else text
