@@ -7,9 +7,10 @@ from typing import Protocol
 
 import sentencepiece
 import tokenizers
-from tokenizers import decoders, models
 
 FILES = ('tokenizer.json', 'tokenizer.model', 'paligemma_tokenizer.model')
+REMEDY = ('copy the file of the training (Hugging Face: tokenizer.json of google/paligemma-3b-pt-224; openpi: '
+          '~/.cache/openpi/big_vision/paligemma_tokenizer.model) into the checkpoint folder')
 _EOS = ('<eos>', '</s>', '<|endoftext|>')
 _BOS = ('<bos>', '<s>', '<|endoftext|>')
 _TURN = ('<end_of_turn>', '<|im_end|>')   # chat models end a turn with these and never say eos
@@ -107,16 +108,6 @@ class Tokenizer:
             raise TokenizerError(f'{path} is not a tokenizer that can be read '
                                  f'({" ".join(str(error).split())}); {REMEDY}') from error
 
-    @classmethod
-    def byte_level(cls) -> Tokenizer:
-        """One id per UTF-8 byte (3 + byte) after pad 0, eos 1, bos 2: for random weights, which need no vocabulary."""
-        tokens = ['<pad>', '<eos>', '<bos>', *(f'<0x{byte:02X}>' for byte in range(256))]
-        tokenizer = tokenizers.Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, [],
-                                                    byte_fallback=True))
-        tokenizer.add_special_tokens(tokens[:3])
-        tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
-        return cls(_HuggingFace(tokenizer), 'byte level')
-
     def encode(self, text: str, bos: bool = False) -> list[int]:
         """Ids of ``text``; never eos, and bos only where asked for."""
         ids = list(self._backend.encode(text))
@@ -125,7 +116,3 @@ class Tokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ``ids``; special ids and rows without a token give nothing, half a character gives U+FFFD."""
         return self._backend.decode([int(i) for i in ids if 0 <= i < self.vocab_size])
-
-
-REMEDY = ('copy the file that training used (Hugging Face: tokenizer.json of google/paligemma-3b-pt-224; openpi: '
-          '~/.cache/openpi/big_vision/paligemma_tokenizer.model) into the checkpoint folder')
