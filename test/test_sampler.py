@@ -69,6 +69,9 @@ def test_an_impossible_token_never_comes():
     logits[0, 4], logits[0, 9] = 0.0, 1.0
     sampler = Sampler(3.0, 0)
     assert {sample(logits, [sampler])[0] for _ in range(200)} == {4, 9}
+    for number, token in ((0.0, 4), (1 - 2**-53, 9)):   # the ends of [0, 1)
+        sampler.uniform = lambda number=number: number
+        assert sample(logits, [sampler]) == [token]
 
 
 @pytest.mark.parametrize('temperature', [-0.1, float('nan'), float('inf')])

@@ -155,6 +155,17 @@ def test_long_texts_stay_exact_at_a_bounded_cost(tokenizer, text):
     assert max(sizes) <= 80
 
 
+def test_a_decoder_that_needs_the_whole_text_gets_it():
+    class Numbering:
+        """What a token says depends on how many came before it."""
+
+        def decode(self, ids):
+            return ''.join(f'{place}:{token_id} ' for place, token_id in enumerate(ids))
+
+    ids = list(range(100, 300))
+    assert stream(Numbering(), ids)[1].text == Numbering().decode(ids)
+
+
 def letter_by_letter(text: str, stop: tuple[str, ...]) -> str:
     for end in range(1, len(text) + 1):
         if ends := [word for word in stop if word and text[:end].endswith(word)]:
@@ -170,6 +181,13 @@ def test_text_ends_before_the_first_stop_string(tokenizer, text, stop):
     made = stream(tokenizer, ids, stop)[1]
     assert made.text == letter_by_letter(whole, stop)
     assert made.stopped == any(word in whole for word in stop if word)
+
+
+@every_tokenizer
+def test_of_two_stop_strings_the_one_complete_first_ends_the_text(tokenizer):
+    """Also where one token brings both."""
+    ids = tokenizer.encode('the red arm moves', add_special_tokens=False).ids
+    assert stream(tokenizer, ids, ('moves', 'ove'))[1].text.strip() == 'the red arm m'
 
 
 @every_tokenizer
