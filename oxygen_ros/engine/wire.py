@@ -143,6 +143,7 @@ class Report:
     mode: str = ''
     cycles: int = 0
     prefills: int = 0
+    images: int = 0
     rows: int = 0
     decode_steps: int = 0
     tokens: int = 0

@@ -12,10 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from oxygen_ros.kv import Pool, Prefix
+from oxygen_ros.model import names
 from oxygen_ros.model.config import ModelConfig
 from oxygen_ros.model.layers import Linear, Rope, attend, geglu, rms
 
-EXPERT = 'paligemma_with_expert.gemma_expert.model.'
+_BODY = names.EXPERT + 'model.'
 
 
 def times(steps: int, schedule: str) -> list[float]:
@@ -53,7 +54,7 @@ class Expert:
             return Linear(get(name + '.weight').float().to(device), get(name + '.bias').float().to(device))
 
         self.action_in, self.action_out = exact('action_in_proj'), exact('action_out_proj')
-        self.blocks = [_Block(config, EXPERT + f'layers.{i}.', get, put) for i in range(config.depth)]
+        self.blocks = [_Block(config, _BODY + f'layers.{i}.', get, put) for i in range(config.depth)]
         self.table = self._tabulate(get).to(device)  # [steps, norms, 3, width]: 1 + scale, shift, gate
 
     def _tabulate(self, get: Callable[[str], Tensor]) -> Tensor:
@@ -65,9 +66,9 @@ class Expert:
         t = torch.tensor(times(self.steps, c.schedule), dtype=torch.float32)
         cond = time_embedding(t, c.expert_width, c.min_period, c.max_period)
         cond = F.silu(linear('time_mlp_out', F.silu(linear('time_mlp_in', cond))))
-        norms = [EXPERT + f'layers.{i}.{norm}.dense' for i in range(c.depth)
+        norms = [_BODY + f'layers.{i}.{norm}.dense' for i in range(c.depth)
                  for norm in ('input_layernorm', 'post_attention_layernorm')]
-        table = torch.stack([linear(name, cond) for name in [*norms, EXPERT + 'norm.dense']], dim=1)
+        table = torch.stack([linear(name, cond) for name in [*norms, _BODY + 'norm.dense']], dim=1)
         table = table.view(self.steps, len(norms) + 1, 3, c.expert_width)
         table[:, :, 0] += 1
         return table

@@ -15,12 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from oxygen_ros.kv import Pool, Prefix, Tail
+from oxygen_ros.model import names
 from oxygen_ros.model.config import ModelConfig
 from oxygen_ros.model.layers import EPS, Linear, Rope, attend, geglu
-
-GEMMA = 'paligemma_with_expert.paligemma.model.language_model.'
-HEAD = 'paligemma_with_expert.paligemma.lm_head.weight'
-EMBED = GEMMA + 'embed_tokens.weight'
 
 Run = tuple[int, int]  # (first slot, rows)
 
@@ -68,17 +65,17 @@ class Language:
 
     def __init__(self, config: ModelConfig, get: Callable[[str], Tensor], rope: Rope, pack: bool) -> None:
         self.config, self.rope = config, rope
-        self.head = Linear(get(HEAD), pack=pack)
+        self.head = Linear(get(names.LM_HEAD), pack=pack)
         try:
-            self.table = get(EMBED)
+            self.table = get(names.EMBED_TOKENS)
         except KeyError:  # tied, as in the public files
             self.table = self.head.weight
         self.scale = torch.tensor(math.sqrt(config.width), dtype=torch.float32)
         if config.round_embedding_scale:
             self.scale = self.scale.to(self.table.dtype)
-        self.blocks = [_Block(config, GEMMA + f'layers.{i}.', get, pack, split=i == config.depth - 1)
+        self.blocks = [_Block(config, names.LANGUAGE + f'layers.{i}.', get, pack, split=i == config.depth - 1)
                        for i in range(config.depth)]
-        self.norm = 1 + get(GEMMA + 'norm.weight').float()
+        self.norm = 1 + get(names.LANGUAGE + 'norm.weight').float()
 
     def embed(self, ids: Tensor) -> Tensor:
         """Token ids [rows] -> [rows, width], scaled by sqrt(width)."""

@@ -27,7 +27,7 @@ class Pi05:
 
     def __init__(self, config: ModelConfig, get: Callable[[str], Tensor], device: str | torch.device = 'cpu',
                  dtype: torch.dtype = torch.float32, denoise_steps: int = 10, positions: int = 8192) -> None:
-        self.config, self.dtype, self.device = config, dtype, torch.device(device)
+        self.config, self.dtype, self.device, self.positions = config, dtype, torch.device(device), positions
 
         def put(tensor: Tensor, to: torch.dtype = dtype) -> Tensor:
             return tensor.to(self.device, to)

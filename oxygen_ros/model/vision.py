@@ -7,11 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from oxygen_ros.model import names
 from oxygen_ros.model.config import ModelConfig
 from oxygen_ros.model.layers import EPS, Linear, gelu_tanh
-
-TOWER = 'paligemma_with_expert.paligemma.model.vision_tower.vision_model.'
-PROJECTOR = 'paligemma_with_expert.paligemma.model.multi_modal_projector.linear.'
 
 
 class Vision:
@@ -22,12 +20,12 @@ class Vision:
 
     def __init__(self, config: ModelConfig, get: Callable[[str], Tensor]) -> None:
         self.config = config
-        self.patch = Linear(get(TOWER + 'embeddings.patch_embedding.weight').flatten(1),
-                            get(TOWER + 'embeddings.patch_embedding.bias'))
-        self.position = get(TOWER + 'embeddings.position_embedding.weight')
-        self.blocks = [_Block(config, TOWER + f'encoder.layers.{i}.', get) for i in range(config.vision_layers)]
-        self.norm = get(TOWER + 'post_layernorm.weight'), get(TOWER + 'post_layernorm.bias')
-        self.project = Linear(get(PROJECTOR + 'weight'), get(PROJECTOR + 'bias'))
+        self.patch = Linear(get(names.VISION + 'embeddings.patch_embedding.weight').flatten(1),
+                            get(names.VISION + 'embeddings.patch_embedding.bias'))
+        self.position = get(names.VISION + 'embeddings.position_embedding.weight')
+        self.blocks = [_Block(config, names.VISION + f'encoder.layers.{i}.', get) for i in range(config.vision_layers)]
+        self.norm = get(names.VISION + 'post_layernorm.weight'), get(names.VISION + 'post_layernorm.bias')
+        self.project = Linear(get(names.PROJECTOR + 'weight'), get(names.PROJECTOR + 'bias'))
 
     def __call__(self, images: Tensor) -> Tensor:
         n, side, p = images.shape[0], self.config.image // self.config.patch, self.config.patch

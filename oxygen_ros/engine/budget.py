@@ -1,0 +1,44 @@
+"""How long a pass takes, and so how much speech fits before a deadline."""
+from __future__ import annotations
+
+import math
+from collections import deque
+
+_WINDOW = 128
+
+
+class StepTimes:
+    """Measured durations of language passes by their number of rows, in powers of two; answers with the p99."""
+
+    def __init__(self) -> None:
+        self._windows: dict[int, deque[float]] = {}
+
+    @staticmethod
+    def _bucket(rows: int) -> int:
+        return (rows - 1).bit_length()
+
+    def add(self, rows: int, seconds: float) -> None:
+        """A pass of `rows` rows took `seconds`."""
+        self._windows.setdefault(self._bucket(rows), deque(maxlen=_WINDOW)).append(seconds)
+
+    def forget(self, rows: int) -> None:
+        """Drop what was measured for this size."""
+        self._windows.pop(self._bucket(rows), None)
+
+    def p99(self, rows: int) -> float:
+        """Seconds that a pass of `rows` rows stays below, 99 times in 100; 0 when nothing was measured yet.
+
+        An unmeasured size counts as the next larger measured one, or in proportion to the largest smaller one.
+        """
+        bucket = self._bucket(rows)
+        larger = [b for b in self._windows if b >= bucket]
+        if larger:
+            return self._quantile(min(larger))
+        if not self._windows:
+            return 0.0
+        nearest = max(self._windows)
+        return self._quantile(nearest) * 2 ** (bucket - nearest)
+
+    def _quantile(self, bucket: int) -> float:
+        window = sorted(self._windows[bucket])
+        return window[math.ceil(0.99 * len(window)) - 1]

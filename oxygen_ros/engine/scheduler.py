@@ -1,0 +1,73 @@
+"""Who waits, who is admitted, and who takes part in the next pass."""
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from oxygen_ros.engine.budget import StepTimes
+from oxygen_ros.engine.request import Request
+
+
+def _urgent_first(request: Request) -> tuple[int, int]:
+    return -request.priority, request.order
+
+
+class Scheduler:
+    """The queue of waiting requests and the list of live ones (those that hold KV)."""
+
+    def __init__(self, max_live: int, max_queued: int) -> None:
+        self.max_live, self.max_queued = max_live, max_queued
+        self.queue: list[Request] = []
+        self.live: list[Request] = []
+        self.times = StepTimes()
+        self._turn = 0
+
+    def __iter__(self) -> Iterable[Request]:
+        return iter([*self.live, *self.queue])
+
+    def find(self, request_id: str) -> Request | None:
+        """The unfinished request of this id."""
+        return next((r for r in self if r.ask.request_id == request_id), None)
+
+    def enqueue(self, request: Request) -> Request | None:
+        """Let it wait. Returns the request that has no room: the newest of the lowest priority, perhaps this one."""
+        self.queue.append(request)
+        self.queue.sort(key=_urgent_first)
+        return self.queue.pop() if len(self.queue) > self.max_queued + self.max_live - len(self.live) else None
+
+    def next_waiting(self) -> Request | None:
+        """The request to admit next, if there is one and not too many are live."""
+        return self.queue[0] if self.queue and len(self.live) < self.max_live else None
+
+    def admit(self, request: Request) -> None:
+        """It holds KV now."""
+        self.queue.remove(request)
+        self.live.append(request)
+
+    def remove(self, request: Request) -> None:
+        """It is done."""
+        (self.live if request in self.live else self.queue).remove(request)
+
+    def expired(self, now: float) -> list[Request]:
+        """Requests whose time has run out."""
+        return [r for r in self if r.expires <= now]
+
+    def batch(self, seconds: float = math.inf, rows: float = math.inf) -> list[Request]:
+        """Live requests for the next pass: by priority, those served longest ago first.
+
+        As many as fit into `rows` rows and, by measured p99, into `seconds`.
+        """
+        chosen: list[Request] = []
+        total = 0
+        for request in sorted(self.live, key=lambda r: (-r.priority, r.served, r.order)):
+            total += len(request.rows)
+            if total > rows or self.times.p99(total) > seconds:
+                break
+            chosen.append(request)
+        return chosen
+
+    def serve(self, batch: Iterable[Request]) -> None:
+        """Note that these had their turn."""
+        self._turn += 1
+        for request in batch:
+            request.served = self._turn
