@@ -73,7 +73,8 @@ class _Conversation:
     def hold(self, request: SpeechRequest, timeout: float) -> int:
         self._request_id = request.request_id
         # Both directions must be connected, or the first words would be lost.
-        if not self._spin(lambda: self._ask.get_subscription_count() and self._node.count_publishers('speech'), timeout):
+        if not self._spin(lambda: self._ask.get_subscription_count() and self._node.count_publishers('speech'),
+                          timeout):
             return self._fail(f'no node listens on /{self._namespace}/ask: is it running, in this ROS_DOMAIN_ID?')
         self._ask.publish(request)
         try:

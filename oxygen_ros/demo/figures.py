@@ -1,4 +1,4 @@
-"""What the demo measures, from what an observer outside the node has received. Plain numbers in, a report out; no ROS."""
+"""What the demo measures, from what an observer outside the node received: plain numbers in, a report out, no ROS."""
 from __future__ import annotations
 
 from collections.abc import Sequence
