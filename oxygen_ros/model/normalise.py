@@ -7,6 +7,8 @@ from typing import Literal
 
 import numpy as np
 
+from oxygen_ros.model.errors import CheckpointError
+
 Mode = Literal['QUANTILES', 'QUANTILE10', 'MEAN_STD', 'MIN_MAX', 'IDENTITY']
 OnFlat = Literal['floor', 'refuse']
 
@@ -14,10 +16,6 @@ OnFlat = Literal['floor', 'refuse']
 READS: dict[str, tuple[str, ...]] = {'QUANTILES': ('q01', 'q99'), 'QUANTILE10': ('q10', 'q90'),
                                      'MEAN_STD': ('mean', 'std'), 'MIN_MAX': ('min', 'max'), 'IDENTITY': ()}
 FLAT = 1e-3
-
-
-class StatisticsError(ValueError):
-    """Statistics that would move the robot wrongly; one line naming joints and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,7 @@ class Normaliser:
 
     offset, divisor, scale: [n]. ``divisor`` carries the epsilon of the format and the floor of flat dimensions;
         ``scale`` is the divisor of the way back, which gets no floor: what stood still in training stands still.
-    notes: the dimensions that were floored, by name.
+    notes: the dimensions that hardly moved in training, by name.
     """
 
     mode: Mode
@@ -46,15 +44,15 @@ class Normaliser:
         flavour: whose epsilons. LeRobot replaces a range of 0 by 1e-8 and adds 1e-8 to std on the way in only;
             openpi adds 1e-6 to range and std both ways, and computes in float64.
         dim: expected n. flat: a range (or std) below this is floored to it, or refused: noise on a joint that
-            stood still in training would otherwise become a huge input. Raises StatisticsError.
+            stood still in training would otherwise become a huge input. Raises CheckpointError.
         """
         if mode not in READS:
-            raise StatisticsError(f'{what}: normalisation {mode!r} is unknown; known are {", ".join(READS)}')
+            raise CheckpointError(f'{what}: normalisation {mode!r} is unknown; known are {", ".join(READS)}')
         if mode == 'IDENTITY':
             return cls('IDENTITY', *(np.zeros(0, np.float32),) * 3)
         low, high = (_statistic(what, name, stats, dim, names, flavour) for name in READS[mode])
         if low.shape != high.shape:
-            raise StatisticsError(f'{what}: statistics of unequal length: {len(low)} and {len(high)}')
+            raise CheckpointError(f'{what}: statistics of unequal length: {len(low)} and {len(high)}')
         spread = high if mode == 'MEAN_STD' else high - low
         _refuse(spread < 0, what, names, f'{" and ".join(READS[mode])} are the wrong way round')
         if flavour == 'openpi':
@@ -64,12 +62,12 @@ class Normaliser:
             scale, divisor = spread, spread + np.float32(1e-8)
         else:
             scale = divisor = np.where(spread == 0, np.float32(1e-8), spread)
-        flats = np.flatnonzero(spread < flat)
+        still = spread < flat
         if on_flat == 'refuse':
-            _refuse(spread < flat, what, names, f'range below {flat:g}: did not move in the training data')
-        notes = tuple(f'{_label(what, i, names)}: range {spread[i]:.3g} in the training data floored to {flat:g}'
-                      for i in flats)
-        return cls(mode, low, np.where(spread < flat, np.asarray(flat, divisor.dtype), divisor), scale, notes)
+            _refuse(still, what, names, f'range below {flat:g}: did not move in the training data')
+        notes = tuple(f'{_label(what, i, names)}: range {spread[i]:.3g} in the training data counts as {flat:g} on the '
+                      'way in' for i in np.flatnonzero(still))
+        return cls(mode, low, np.where(still, np.asarray(flat, divisor.dtype), divisor), scale, notes)
 
     @property
     def dim(self) -> int:
@@ -96,11 +94,11 @@ class Normaliser:
 def _statistic(what: str, name: str, stats: Mapping[str, np.ndarray], dim: int | None, names: Sequence[str],
                flavour: str) -> np.ndarray:
     if name not in stats:
-        raise StatisticsError(f'{what}: statistic {name} is missing (found {", ".join(sorted(stats)) or "none"}); '
+        raise CheckpointError(f'{what}: statistic {name} is missing (found {", ".join(sorted(stats)) or "none"}); '
                               'compute the statistics of the data set again and save the checkpoint with them')
     values = np.asarray(stats[name], np.float64 if flavour == 'openpi' else np.float32).reshape(-1)
     if dim is not None and len(values) != dim:
-        raise StatisticsError(f'{what}: statistic {name} has {len(values)} values, the checkpoint declares {dim}')
+        raise CheckpointError(f'{what}: statistic {name} has {len(values)} values, the checkpoint declares {dim}')
     _refuse(~np.isfinite(values), what, names, f'{name} is not finite')
     return values
 
@@ -112,4 +110,4 @@ def _label(what: str, index: int, names: Sequence[str]) -> str:
 def _refuse(bad: np.ndarray, what: str, names: Sequence[str], why: str) -> None:
     if bad.any():
         labels = ', '.join(_label(what, i, names) for i in np.flatnonzero(bad))
-        raise StatisticsError(f'{labels}: {why}; compute the statistics of the data set again')
+        raise CheckpointError(f'{labels}: {why}; compute the statistics of the data set again')

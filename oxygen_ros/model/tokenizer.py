@@ -8,16 +8,14 @@ from typing import Protocol
 import sentencepiece
 import tokenizers
 
+from oxygen_ros.model.errors import CheckpointError
+
 FILES = ('tokenizer.json', 'tokenizer.model', 'paligemma_tokenizer.model')
 REMEDY = ('copy the file of the training (Hugging Face: tokenizer.json of google/paligemma-3b-pt-224; openpi: '
           '~/.cache/openpi/big_vision/paligemma_tokenizer.model) into the checkpoint folder')
 _EOS = ('<eos>', '</s>', '<|endoftext|>')
 _BOS = ('<bos>', '<s>', '<|endoftext|>')
 _TURN = ('<end_of_turn>', '<|im_end|>')   # chat models end a turn with these and never say eos
-
-
-class TokenizerError(ValueError):
-    """A tokenizer that is absent or cannot be used; one line naming the file and the remedy."""
 
 
 class _Backend(Protocol):
@@ -84,28 +82,28 @@ class Tokenizer:
             index = self._backend.find(name)
             if index is not None:
                 return index
-        raise TokenizerError(f'{self.source}: no {what} token (looked for {", ".join(names)}); '
+        raise CheckpointError(f'{self.source}: no {what} token (looked for {", ".join(names)}); '
                              'pi0.5 needs the PaliGemma tokenizer')
 
     @classmethod
     def from_folder(cls, path: str | Path) -> Tokenizer:
-        """The tokenizer of a file, or of a folder that holds one of ``FILES``. Raises TokenizerError."""
+        """The tokenizer of a file, or of a folder that holds one of ``FILES``. Raises CheckpointError."""
         path = Path(path).expanduser()
         if path.is_dir():
             found = [path / name for name in FILES if (path / name).is_file()]
             if not found:
-                raise TokenizerError(f'no tokenizer in {path}: expected one of {", ".join(FILES)}; {REMEDY}')
+                raise CheckpointError(f'no tokenizer in {path}: expected one of {", ".join(FILES)}; {REMEDY}')
             path = found[0]
         if not path.is_file():
-            raise TokenizerError(f'no tokenizer at {path}; {REMEDY}')
+            raise CheckpointError(f'no tokenizer at {path}; {REMEDY}')
         try:
             if path.suffix == '.json':
                 return cls(_HuggingFace(tokenizers.Tokenizer.from_file(str(path))), str(path))
             return cls(_SentencePiece(sentencepiece.SentencePieceProcessor(model_file=str(path))), str(path))
-        except TokenizerError:
+        except CheckpointError:
             raise
         except Exception as error:   # tokenizers raises plain Exception
-            raise TokenizerError(f'{path} is not a tokenizer that can be read '
+            raise CheckpointError(f'{path} is not a tokenizer that can be read '
                                  f'({" ".join(str(error).split())}); {REMEDY}') from error
 
     def encode(self, text: str, bos: bool = False) -> list[int]:

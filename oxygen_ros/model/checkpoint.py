@@ -1,0 +1,141 @@
+"""One call from a path to a policy that is ready to act: recognise the format, check everything, stream the weights."""
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from oxygen_ros.model import lerobot, openpi
+from oxygen_ros.model.config import PRESETS, Mask, ModelConfig
+from oxygen_ros.model.errors import CheckpointError
+from oxygen_ros.model.folder import read_json
+from oxygen_ros.model.names import random_tensors
+from oxygen_ros.model.normalise import Normaliser
+from oxygen_ros.model.overrides import Overrides
+from oxygen_ros.model.pi05 import Pi05
+from oxygen_ros.model.policy import Policy, Recipe
+from oxygen_ros.model.prompt import OXYGEN_MAX_TOKENS, Prompt
+from oxygen_ros.model.tokenizer import Tokenizer
+from oxygen_ros.model.weights import Weights, config_of
+
+ASSETS = Path(__file__).parents[1] / 'tabletop' / 'assets'   # the embedded checkpoint and its tokenizer
+
+_log = logging.getLogger(__name__)
+
+
+def load(path: str | Path, device: str | torch.device = 'cpu', dtype: Literal['auto', 'float32', 'bfloat16'] = 'auto',
+         denoise_steps: int = 10, mask: Mask | None = None, overrides: Overrides | None = None,
+         seed: int = 0) -> Policy:
+    """Load a checkpoint for inference.
+
+    path: a LeRobot or converted openpi folder, ``tabletop`` (the embedded robot), or ``random:<preset>`` (random
+        weights of that size, drawn from ``seed``).
+    dtype: ``auto`` is float32 on the CPU and bfloat16 on CUDA.
+    mask: None is ``prefix_lm``, what public checkpoints were trained with; ``causal_text`` is OxyGen's, with its
+        prompt.
+    overrides: what the files do not tell; wins over the folder's ``oxygen.yaml``.
+
+    Weights are streamed: at its peak the process holds them once, in the target dtype, and one tensor more.
+    Raises CheckpointError; nothing is returned half-loaded.
+    """
+    device, mask = _device(device), mask or 'prefix_lm'
+    to = {'auto': torch.bfloat16 if device.type == 'cuda' else torch.float32,
+          'float32': torch.float32, 'bfloat16': torch.bfloat16}[dtype]
+    if str(path).startswith('random:'):
+        return _random(str(path).removeprefix('random:'), device, to, denoise_steps, mask, seed)
+    folder = ASSETS / 'checkpoint' if str(path) == 'tabletop' else Path(path).expanduser()
+    format = recognise(folder)
+    overrides = Overrides.read(folder, overrides)
+    config, recipe, prompt = (lerobot if format == 'LeRobot' else openpi).read(folder, overrides)
+    weights = Weights(folder / 'model.safetensors')
+    model = _sizes(folder, weights, config, mask, overrides)
+    if recipe.action_dim > model.action_dim:
+        raise CheckpointError(f'{folder}: {recipe.action_dim} actions, but the model makes only {model.action_dim}')
+    tokenizer = Tokenizer.from_folder(folder / (overrides.tokenizer or ''))
+    return _policy(Pi05(model, weights.get, device, to, denoise_steps), tokenizer, recipe, prompt)
+
+
+def recognise(folder: Path) -> Literal['LeRobot', 'openpi']:
+    """Which of the two formats a folder holds. Raises CheckpointError with a remedy for every other thing."""
+    if not folder.is_dir():
+        presets = ', '.join(f'random:{name}' for name in PRESETS)
+        raise CheckpointError(f'{folder} is not a folder: give the folder of a checkpoint, "tabletop" or one of {presets}')
+    if not (folder / 'model.safetensors').is_file():
+        raise CheckpointError(f'{folder}: no model.safetensors. {_instead(folder)}')
+    config = read_json(folder / 'config.json')
+    if 'type' in config and 'input_features' in config:
+        return 'LeRobot'
+    if 'action_horizon' in config:
+        return 'openpi'
+    name = config.get('type') or config.get('model_type') or 'unknown'
+    raise CheckpointError(f'{folder / "config.json"}: neither LeRobot nor openpi pi0.5 (type {name!r})')
+
+
+def _instead(folder: Path) -> str:
+    """What a folder without weights is, and what to do."""
+    if (inner := folder / 'pretrained_model').is_dir():
+        return f'Give {inner}'
+    if (folder / 'params').is_dir():
+        return "This is openpi's JAX format: convert it with openpi's examples/convert_jax_model_to_pytorch.py"
+    if (folder / 'adapter_model.safetensors').is_file():
+        return 'These are LoRA weights: merge them into the model and save it again'
+    if list(folder.glob('model-*-of-*.safetensors')):
+        return 'The weights are in several files: save them as one'
+    if list(folder.glob('*.bin')) + list(folder.glob('*.pt')) + list(folder.glob('*.pth')):
+        return 'Pickled weights are not read, for they can run code: save them as safetensors'
+    return 'Give the folder of a LeRobot or converted openpi checkpoint'
+
+
+def _sizes(folder: Path, weights: Weights, config: lerobot.Config | openpi.Config, mask: Mask,
+           overrides: Overrides) -> ModelConfig:
+    """The model's sizes, from the tensors and what only the files say; the two must not contradict each other."""
+    rest: dict[str, Any] = {'mask': mask}
+    if isinstance(config, lerobot.Config):
+        rest |= {'horizon': config.chunk_size, 'max_prompt': config.tokenizer_max_length, 'schedule': 'indexed',
+                 'min_period': config.min_period, 'max_period': config.max_period, 'vision_float32': True}
+        declared = {'image': config.image_resolution[0], 'action_dim': config.max_action_dim}
+    else:
+        rest |= {'horizon': config.action_horizon, 'schedule': 'additive', 'round_embedding_scale': False}
+        declared = {'action_dim': config.action_dim}
+    model = config_of(weights.shapes, weights.path, overrides.vision_heads or config.vision_heads, **rest)
+    for name, value in declared.items():
+        if getattr(model, name) != value:
+            raise CheckpointError(f'{folder}: config.json declares {name} {value}, the tensors have '
+                                  f'{getattr(model, name)}; are they of one model?')
+    return model
+
+
+def _random(preset: str, device: torch.device, dtype: torch.dtype, denoise_steps: int, mask: Mask,
+            seed: int) -> Policy:
+    if preset not in PRESETS:
+        raise CheckpointError(f'random:{preset}: unknown size; known are {", ".join(PRESETS)}')
+    config = PRESETS[preset].model_copy(update={'mask': mask})
+    as_is = Normaliser.make('state', 'IDENTITY', {}, 'lerobot')
+    recipe = Recipe('random weights', openpi.CAMERAS, 8, 7, 'lerobot', as_is, as_is,
+                    notes=('random weights: the actions mean nothing',))
+    net = Pi05(config, random_tensors(config, seed), device, dtype, denoise_steps)
+    return _policy(net, Tokenizer.from_folder(ASSETS), recipe, {})
+
+
+def _policy(net: Pi05, tokenizer: Tokenizer, recipe: Recipe, prompt: dict[str, Any]) -> Policy:
+    if tokenizer.vocab_size > net.config.vocab:
+        raise CheckpointError(f'{tokenizer.source}: {tokenizer.vocab_size} ids, but the model knows {net.config.vocab}: '
+                              "not this model's tokenizer")
+    limit = net.config.max_prompt
+    if net.config.mask == 'causal_text':
+        prompt, limit = prompt | {'template': 'oxygen'}, min(limit, OXYGEN_MAX_TOKENS)
+    policy = Policy(net, tokenizer, recipe, Prompt(tokenizer, max_tokens=limit, **prompt))
+    _log.info(policy.describe())
+    return policy
+
+
+def _device(name: str | torch.device) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:   # torch built without CUDA asserts
+        raise CheckpointError(f'device {str(name)!r} cannot be used: {str(error).splitlines()[0]}; '
+                              'use "cpu", or install the driver and a torch built for it') from None
+    return device
