@@ -12,13 +12,14 @@ import numpy as np
 
 COLOURS = ('red', 'green', 'blue', 'yellow')
 SIDES = {'left': (0.14, 0.30), 'middle': (-0.06, 0.06), 'right': (-0.30, -0.14)}    # y of cube centres, m
-DEPTHS = {'near': (0.40, 0.48), 'far': (0.58, 0.66)}                                # x of cube centres, m
+DEPTHS = {'near': (0.45, 0.52), 'far': (0.62, 0.69)}                                # x of cube centres, m
 CUBE = 0.06             # edge, m
 TOUCH_HEIGHT = 0.02     # fingertip above the cube's top that counts as touching, m
 POINT_HEIGHT = 0.14     # fingertip above the cube's top when pointing, m
 REACHED = 0.04          # distance of the fingertip to its goal that counts as being there, m
 HOLD = 0.5              # how long it must stay there, s
 STAY = 3.0              # how long "stay" must be obeyed, s
+STAYED = 0.08           # distance of the fingertip from where it began that is not staying any more, m
 
 Verb = Literal['touch', 'point', 'stay']
 
@@ -36,7 +37,7 @@ class Layout:
 
     def depth(self, colour: str) -> str:
         """'near' or 'far'."""
-        return 'near' if self.cubes[colour][0] < 0.53 else 'far'
+        return 'near' if self.cubes[colour][0] < 0.57 else 'far'
 
     def array(self) -> np.ndarray:
         """Float [4, 2] in the order of COLOURS; NaN where a cube is absent."""
@@ -85,7 +86,7 @@ class Judge:
     def __init__(self, layout: Layout, intent: Intent, tip: np.ndarray) -> None:
         goal = intent.goal(layout)
         self._goal = np.array(tip) if goal is None else goal
-        self._needed = STAY if goal is None else HOLD
+        self._radius, self._needed = (STAYED, STAY) if goal is None else (REACHED, HOLD)
         self._must_stay = goal is None
         self._since: float | None = None
         self.failed = False
@@ -95,7 +96,7 @@ class Judge:
         """Call with the episode time in s and the fingertip; True once the episode has succeeded."""
         if self.succeeded or self.failed:
             return self.succeeded
-        if np.linalg.norm(tip - self._goal) > REACHED:
+        if np.linalg.norm(tip - self._goal) > self._radius:
             self._since = None
             self.failed = self._must_stay
             return False

@@ -1,0 +1,151 @@
+"""The simulated robot without ROS: what its cameras see and how its controller follows a trajectory.
+
+PyBullet serves as loader of the arm's meshes and as software renderer (no GPU, no display). Motion is kinematic: the
+joints track the controller's reference exactly up to their speed limit, as a stiff industrial arm does.
+"""
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+
+with warnings.catch_warnings():
+    warnings.simplefilter('ignore')
+    import pybullet
+    import pybullet_data
+from pybullet_utils.bullet_client import BulletClient
+
+from oxygen_ros.tabletop import arm
+from oxygen_ros.tabletop.task import COLOURS, CUBE, Layout
+
+CAMERAS = ('front', 'wrist')
+HOME = arm.inverse(np.array([0.54, 0.0, 0.30]))     # rad, where episodes begin in the demo
+RGB = {'red': (0.85, 0.10, 0.10), 'green': (0.10, 0.60, 0.15), 'blue': (0.10, 0.25, 0.85), 'yellow': (0.95, 0.80, 0.10)}
+
+_FRONT = dict(eye=(1.42, 0.0, 0.66), target=(0.57, 0.0, 0.05), up=(0.0, 0.0, 1.0), fov=40.0)
+_WRIST_FOV = 75.0
+_WRIST_EYE = np.array((0.09, 0.0, -0.02))           # m, in the flange frame: in front of the finger
+_WRIST_TARGET = np.array((0.02, 0.0, 0.30))
+_SUPERSAMPLE = 2                                    # the renderer does not smooth edges; averaging 2 x 2 does
+
+
+class Scene:
+    """A table with cubes and the arm. Joint positions ``q`` are float64 [7] in rad."""
+
+    def __init__(self, camera_size: int = 64) -> None:
+        self.camera_size = camera_size
+        self.layout = Layout({})
+        self.q = HOME.copy()
+        self._world = BulletClient(pybullet.DIRECT)
+        self._world.setAdditionalSearchPath(pybullet_data.getDataPath())
+        self._arm = self._world.loadURDF('kuka_iiwa/model.urdf', useFixedBase=True)
+        for link in range(-1, 7):
+            self._world.changeVisualShape(self._arm, link, rgbaColor=(0.75, 0.75, 0.78, 1))
+        self._body(pybullet.GEOM_BOX, (0.35, 0.31, 0.28), at=(0.55, 0.0, -0.01), halfExtents=(0.42, 0.55, 0.01))
+        self._finger = self._body(pybullet.GEOM_CYLINDER, (0.12, 0.12, 0.12), radius=0.012, length=arm.FINGER)
+        self._cubes = {c: self._body(pybullet.GEOM_BOX, RGB[c], halfExtents=(CUBE / 2,) * 3) for c in COLOURS}
+        self._front = self._world.computeViewMatrix(_FRONT['eye'], _FRONT['target'], _FRONT['up'])
+        self._lens = {'front': self._world.computeProjectionMatrixFOV(_FRONT['fov'], 1.0, 0.05, 3.0),
+                      'wrist': self._world.computeProjectionMatrixFOV(_WRIST_FOV, 1.0, 0.01, 3.0)}
+
+    def reset(self, layout: Layout, q: np.ndarray) -> None:
+        """Lay out the cubes and put the arm at ``q`` at once."""
+        self.layout = layout
+        self.q = np.array(q, dtype=np.float64)
+        for colour, body in self._cubes.items():
+            x, y = layout.cubes.get(colour, (0.0, 0.0))
+            z = CUBE / 2 if colour in layout.cubes else -5.0
+            self._world.resetBasePositionAndOrientation(body, (x, y, z), (0, 0, 0, 1))
+
+    @property
+    def tip(self) -> np.ndarray:
+        """Fingertip [3], m."""
+        return arm.fingertip(self.q)
+
+    def render(self, camera: str) -> np.ndarray:
+        """What ``camera`` ('front' or 'wrist') sees now: RGB uint8 [size, size, 3]."""
+        if camera not in CAMERAS:
+            raise ValueError(f'unknown camera {camera!r}: one of {", ".join(CAMERAS)}')
+        tip, rotation = arm.forward(self.q)
+        flange = tip - arm.FINGER * rotation[:, 2]
+        self._pose(tip, rotation)
+        view = self._front if camera == 'front' else self._world.computeViewMatrix(
+            flange + rotation @ _WRIST_EYE, flange + rotation @ _WRIST_TARGET, rotation[:, 0])
+        fine = _SUPERSAMPLE * self.camera_size
+        rgba = self._world.getCameraImage(
+            fine, fine, view, self._lens[camera], lightDirection=(1.0, 0.6, 2.0), shadow=0,
+            renderer=pybullet.ER_TINY_RENDERER, flags=pybullet.ER_NO_SEGMENTATION_MASK)[2]
+        rgb = np.asarray(rgba, np.uint16).reshape(fine, fine, 4)[..., :3]
+        blocks = rgb.reshape(self.camera_size, _SUPERSAMPLE, self.camera_size, _SUPERSAMPLE, 3)
+        return (blocks.sum(axis=(1, 3)) // _SUPERSAMPLE**2).astype(np.uint8)
+
+    def close(self) -> None:
+        """Free the renderer."""
+        self._world.disconnect()
+
+    def _pose(self, tip: np.ndarray, rotation: np.ndarray) -> None:
+        for joint, position in enumerate(self.q):
+            self._world.resetJointState(self._arm, joint, position)
+        middle = tip - arm.FINGER / 2 * rotation[:, 2]
+        self._world.resetBasePositionAndOrientation(self._finger, middle, _quaternion(rotation))
+
+    def _body(self, shape: int, rgb: tuple[float, ...], at: tuple[float, ...] = (0, 0, 0), **size: object) -> int:
+        visual = self._world.createVisualShape(shape, rgbaColor=(*rgb, 1), **size)
+        return self._world.createMultiBody(baseVisualShapeIndex=visual, basePosition=at)
+
+
+class Controller:
+    """Follows the newest trajectory as joint_trajectory_controller does: linear between its points, then holds.
+
+    The first segment starts at the reference that was being tracked when the trajectory began, so that a new
+    trajectory never makes the reference jump. Times are in s on any one steady clock.
+    """
+
+    def __init__(self, q: np.ndarray) -> None:
+        self.reset(q)
+
+    def reset(self, q: np.ndarray) -> None:
+        """Forget the trajectory and hold ``q``."""
+        self._times = np.zeros(1)
+        self._points = np.array(q, dtype=np.float64)[None]
+        self.q = np.array(q, dtype=np.float64)
+        self._now: float | None = None
+
+    def follow(self, start: float, times: np.ndarray, points: np.ndarray) -> None:
+        """Take a new trajectory: ``times`` [n] s after ``start``, strictly increasing; ``points`` [n, 7] rad.
+
+        Points that lie before the current time are skipped. ValueError, and no motion, when it is not usable.
+        """
+        times, points = np.asarray(times, np.float64), np.asarray(points, np.float64)
+        if times.ndim != 1 or points.shape != (len(times), 7) or not len(times):
+            raise ValueError(f'trajectory of {times.shape} times and {points.shape} points: need [n] and [n, 7], n > 0')
+        if not (np.isfinite(times).all() and np.isfinite(points).all()):
+            raise ValueError('trajectory with a non-finite value')
+        if (np.diff(times) <= 0).any():
+            raise ValueError('time_from_start must increase strictly')
+        now = start if self._now is None else max(self._now, start)
+        here = self._reference(now)
+        ahead = start + times > now
+        if ahead.any():
+            self._times = np.concatenate(([now], start + times[ahead]))
+            self._points = np.concatenate((here[None], points[ahead]))
+
+    def advance(self, now: float) -> np.ndarray:
+        """Move to the time ``now`` and return the joint positions [7]."""
+        elapsed = 0.0 if self._now is None else max(0.0, now - self._now)
+        self._now = now
+        reference = np.clip(self._reference(now), -arm.LIMIT, arm.LIMIT)
+        step = arm.MAX_VELOCITY * elapsed
+        self.q = self.q + np.clip(reference - self.q, -step, step)
+        return self.q
+
+    def _reference(self, now: float) -> np.ndarray:
+        return np.array([np.interp(now, self._times, column) for column in self._points.T])
+
+
+def _quaternion(rotation: np.ndarray) -> np.ndarray:
+    """x, y, z, w of a rotation matrix (by its dominant eigenvector, after Bar-Itzhack, 2000)."""
+    (a, b, c), (d, e, f), (g, h, i) = rotation
+    k = np.array(((a - e - i, b + d, c + g, h - f), (b + d, e - a - i, f + h, c - g),
+                  (c + g, f + h, i - a - e, d - b), (h - f, c - g, d - b, a + e + i)))
+    return np.linalg.eigh(k)[1][:, -1]
