@@ -1,0 +1,93 @@
+"""Joint state of the whole robot, merged by joint name from partial messages on any number of topics."""
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from oxygen_ros.contract import JointTopic, StateJoint
+from oxygen_ros.node.freshness import SECOND, Freshness, Problem
+
+
+class _Reading:
+    """The newest value of one joint's field, and where it came from."""
+
+    def __init__(self) -> None:
+        self.freshness: Freshness | None = None
+        self.value = math.nan
+        self.origin: tuple[str, object] | None = None
+        self.conflict: tuple[str, int] | None = None
+
+
+class Joints:
+    """Keeps what the contract's state needs; everything else in the messages is ignored.
+
+    A message may name any subset of the robot's joints and leave out whole fields; each value has its own age. A
+    non-finite value takes the place of the last good one: the robot does not move on what a sensor no longer says.
+    """
+
+    def __init__(self, state: Iterable[StateJoint], topics: Iterable[JointTopic]) -> None:
+        self._topics = {topic.topic: topic for topic in topics}
+        self._readings = {(entry.joint, entry.field): _Reading() for entry in state}
+        self._fields = sorted({field for _, field in self._readings})
+        self._bare: dict[tuple[str, str], str] = {}
+
+    def update(self, topic: str, names: Sequence[str], fields: dict[str, Sequence[float]], stamp: int, received: int,
+               publisher: object = None) -> None:
+        """Take over one message. fields: 'position', 'velocity', 'effort' -> values, possibly fewer than names."""
+        declared = self._topics[topic]
+        for field in self._fields:
+            values = fields.get(field, ())
+            for i, name in enumerate(names):
+                reading = self._readings.get((name, field))
+                if reading is None:
+                    continue
+                if i >= len(values):
+                    self._bare[name, field] = topic
+                    continue
+                origin = topic, publisher
+                if (reading.origin not in (None, origin) and reading.freshness is not None
+                        and received - (reading.freshness.received or 0) < declared.max_age * SECOND):
+                    other = reading.origin[0] if reading.origin else ''
+                    reading.conflict = (f'{other} and {topic}' if other != topic else f'two publishers of {topic}',
+                                        received)
+                if reading.freshness is None or reading.origin is None or reading.origin[0] != topic:
+                    reading.freshness = Freshness(declared)
+                reading.freshness.seen(stamp, received)
+                reading.origin, reading.value = origin, float(values[i])
+
+    def read(self) -> dict[tuple[str, str], float]:
+        """The newest values, keyed by (joint, field); NaN for what was never received."""
+        return {key: reading.value for key, reading in self._readings.items()}
+
+    def stamps(self) -> list[int]:
+        """Stamps of the readings whose clock is trusted."""
+        return [reading.freshness.stamp for reading in self._readings.values()
+                if reading.freshness and reading.freshness.stamp and reading.origin
+                and self._topics[reading.origin[0]].trust_stamp]
+
+    def received(self) -> int:
+        """Arrival of the newest reading, steady ns; 0 = none."""
+        return max((r.freshness.received or 0 for r in self._readings.values() if r.freshness), default=0)
+
+    def problems(self, now: int, clock: int) -> list[Problem]:
+        """What keeps the state from being used, one problem per topic and kind, with the joints that it concerns."""
+        grouped: dict[tuple[str, str], tuple[str, list[str]]] = {}
+        notes = []
+        for (joint, field), reading in self._readings.items():
+            source = reading.origin[0] if reading.origin else ' or '.join(self._topics)
+            if reading.freshness is None:
+                fault = ('missing', f'no message gives its {field}')
+                if (joint, field) in self._bare:
+                    source = self._bare[joint, field]
+                    fault = ('bare', f'messages name it without a {field}')
+            elif not math.isfinite(reading.value):
+                fault = ('nonfinite', f'{field} is {reading.value}: check the sensor or driver')
+            else:
+                fault = reading.freshness.fault(now, clock)
+            if fault:
+                grouped.setdefault((source, fault[0]), (fault[1], []))[1].append(joint)
+            if reading.conflict and now - reading.conflict[1] < SECOND:
+                notes.append(Problem(f'joint {joint}', 'conflict', f'{reading.conflict[0]} disagree about who owns it; '
+                                     'the newest message wins', blocking=False))
+        return [Problem(source, kind, f'joint {", ".join(joints)}: {text}')
+                for (source, kind), (text, joints) in grouped.items()] + notes

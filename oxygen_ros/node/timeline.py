@@ -1,0 +1,133 @@
+"""One continuous motion made from overlapping chunks: where each joint should be at any time from now on.
+
+The timeline is a broken line through knots on the steady clock. Action k of a chunk is where the robot should be
+k + 1 policy periods after the observation, minus the time it stood still meanwhile. A new chunk takes over at the
+moment it arrives: what was executed while it was computed is skipped, exactly that and no more, and over ``blend``
+seconds the motion moves from the old line to the new one. Limits apply to the result, so nothing that leaves here is
+non-finite, out of bounds or too fast.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from oxygen_ros.contract import Action
+from oxygen_ros.node.freshness import SECOND
+
+_APART = SECOND // 1000  # a knot closer than this to the point before it says nothing new
+
+
+@dataclass
+class Counts:
+    """What the limits did, in values (one joint at one knot) since the timeline was made."""
+
+    chunks: int = 0
+    refused: int = 0
+    position_clamps: int = 0
+    velocity_clamps: int = 0
+
+
+class Timeline:
+    """The motion of ``joints`` (contract order). All times are steady nanoseconds, positions rad or m."""
+
+    def __init__(self, joints: Sequence[Action], period_s: float, blend_s: float) -> None:
+        self.period = round(period_s * SECOND)
+        self.blend = round(blend_s * SECOND)
+        self.counts = Counts()
+        self.seam = (0.0, 0.0)  # largest disagreement of the last two chunks; change of velocity where they met
+        limits = [joint.position or (-np.inf, np.inf) for joint in joints]
+        self._low, self._high = (np.array(side) for side in zip(*limits, strict=True))
+        self._speed = np.array([min(joint.velocity, (joint.max_delta or np.inf) / period_s) for joint in joints])
+        self._times = np.empty(0, np.int64)
+        self._knots = np.empty((0, len(joints)))
+        self._since = self._until = 0  # the last span of motion
+        self._sequence = -1
+
+    def push(self, targets: np.ndarray, sequence: int, observed: int, measured: np.ndarray, now: int) -> str:
+        """Take over a chunk; returns why it was refused, or ''.
+
+        targets: [horizon, joints], of observation ``sequence`` made at time ``observed``.
+        measured: [joints] where the robot is; the motion starts there when it was standing still.
+        """
+        if refusal := self._refusal(targets, sequence, measured):
+            self.counts.refused += 1
+            return refusal
+        executed = max(0, min(now, self._until) - max(observed, self._since))
+        times = now - executed + self.period * np.arange(1, len(targets) + 1, dtype=np.int64)
+        ahead = times > now
+        if not ahead.any():
+            self.counts.refused += 1
+            return f'it came {(now - observed) / SECOND:.2f} s after its observation: all of its actions have elapsed'
+        times, targets = times[ahead], targets[ahead]
+        within = np.clip(targets, self._low, self._high)
+        self.counts.position_clamps += int(np.count_nonzero(within != targets))
+        if moving := self.moving(now):
+            start, old = self._at(now), self._at(times)
+            share = np.minimum((times - now) / self.blend, 1.0)[:, None] if self.blend else 1.0
+            self.seam = float(np.abs(within[0] - old[0]).max()), 0.0
+            wanted = share * within + (1.0 - share) * old
+        else:
+            start, wanted = np.asarray(measured, np.float64), within
+        knots = self._limited(start, now, times, wanted)
+        if moving:
+            before = (old[0] - start) / (times[0] - now)
+            self.seam = self.seam[0], float(np.abs((knots[0] - start) / (times[0] - now) - before).max() * SECOND)
+        self._times = np.concatenate([[now], times])
+        self._knots = np.concatenate([start[None], knots])
+        self._since = self._since if moving else now
+        self._until = int(times[-1])
+        self._sequence = sequence
+        self.counts.chunks += 1
+        return ''
+
+    def moving(self, now: int) -> bool:
+        """Whether there is motion left."""
+        return now < self._until
+
+    def points(self, now: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """(ns ahead of now [n], positions [n, joints]) still to come; None when the chunk has run out.
+
+        The first point is one policy period ahead, the others are the knots beyond it.
+        """
+        if not self.moving(now):
+            return None
+        first = now + self.period
+        later = self._times > first + _APART
+        return (np.concatenate([[first], self._times[later]]) - now,
+                np.concatenate([self._at(first)[None], self._knots[later]]))
+
+    def position(self, now: int) -> np.ndarray | None:
+        """[joints] where the robot should be now; None when nothing moves."""
+        return self._at(now) if self.moving(now) else None
+
+    def stop(self, now: int) -> np.ndarray | None:
+        """End the motion; returns the position to hold, or None when nothing moved."""
+        held = self.position(now)
+        self._until = min(self._until, now)
+        return held
+
+    def _refusal(self, targets: np.ndarray, sequence: int, measured: np.ndarray) -> str:
+        if sequence <= self._sequence:
+            return f'its observation {sequence} is not newer than {self._sequence}, which is in use'
+        if not np.isfinite(targets).all():
+            return 'it holds non-finite actions: check the weights and the normalisation statistics'
+        if not np.isfinite(measured).all():
+            return 'the joint positions to start from are not finite'
+        return ''
+
+    def _at(self, times: np.ndarray | int) -> np.ndarray:
+        base = self._times[0]  # floats of steady nanoseconds would lose microseconds
+        return np.stack([np.interp(times - base, self._times - base, column) for column in self._knots.T], axis=-1)
+
+    def _limited(self, start: np.ndarray, now: int, times: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+        """``wanted`` with no joint faster than its limit, beginning at ``start``."""
+        knots = np.empty_like(wanted)
+        previous, before = start, now
+        for i, time in enumerate(times):
+            reach = self._speed * ((int(time) - before) / SECOND)
+            previous = np.clip(wanted[i], previous - reach, previous + reach)
+            self.counts.velocity_clamps += int(np.count_nonzero(previous != wanted[i]))
+            knots[i], before = previous, int(time)
+        return knots
