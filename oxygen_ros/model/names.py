@@ -21,6 +21,8 @@ LM_HEAD = PALIGEMMA + 'lm_head.weight'
 EMBED_TOKENS = LANGUAGE + 'embed_tokens.weight'
 EXPERT_LM_HEAD = EXPERT + 'lm_head.weight'
 
+_LANGUAGE_GAIN = {'q_proj': 2.0, 'k_proj': 2.0, 'o_proj': 8.0, 'down_proj': 4.0}
+
 Shape = tuple[int, ...]
 
 
@@ -108,7 +110,12 @@ def random_tensors(config: ModelConfig, seed: int = 0) -> Callable[[str], Tensor
         generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], 'big') >> 1)
         tensor = torch.empty(shape).normal_(generator=generator)
         if len(shape) > 1 and 'position_embedding' not in name:
-            return tensor.mul_(tensor[0].numel() ** -0.5)   # keeps the variance of a matrix product's input
+            tensor.mul_(tensor[0].numel() ** -0.5)   # keeps the variance of a matrix product's input
+            if name == LM_HEAD:   # tied: beside a strong embedding greedy text would only repeat its last token
+                tensor.mul_(0.3)
+            elif name.startswith(LANGUAGE):   # and attention must tell rows apart, or all texts end alike
+                tensor.mul_(_LANGUAGE_GAIN.get(name.split('.')[-2], 1.0))
+            return tensor
         tensor.mul_(0.1)
         if name.startswith(VISION) and 'norm' in name and name.endswith('.weight'):
             tensor.add_(1.0)   # LayerNorm weights sit around 1; Gemma's around 0, for they are added to 1
