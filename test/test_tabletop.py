@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 
 from oxygen_ros.tabletop import arm, words
 from oxygen_ros.tabletop.episode import make_episode, random_start
-from oxygen_ros.tabletop.scene import CAMERAS, HOME, RGB, Controller, Scene
+from oxygen_ros.tabletop.scene import CAMERAS, HOME, RGB, Controller, Scene, project
 from oxygen_ros.tabletop.task import COLOURS, CUBE, REACHED, SIDES, Intent, Judge, Layout, random_layout
 from oxygen_ros.tabletop.vocabulary import FILE, SIZE, train
 
@@ -70,6 +70,16 @@ def test_every_cube_is_seen_by_the_front_camera_wherever_the_arm_is(scene, index
         image = scene.render('front')
         seen = {c for c in COLOURS if _pixels(image, c) >= 6}
         assert seen == set(episode.layout.cubes)
+
+
+@pytest.mark.parametrize('camera', CAMERAS)
+def test_projection_says_where_a_cube_is_in_the_picture(scene, camera):
+    layout = Layout({'red': (0.50, 0.05)})
+    scene.reset(layout, arm.inverse(np.array([0.50, 0.0, 0.30])))
+    rgb = scene.render(camera).astype(int)
+    rows, columns = np.nonzero(rgb[..., 0] > 3 * rgb[..., 1])
+    seen = np.array([columns.mean() + 0.5, rows.mean() + 0.5]) / 64
+    np.testing.assert_allclose(project(camera, scene.q, np.array([0.50, 0.05, CUBE / 2])), seen, atol=0.03)
 
 
 def test_an_unknown_camera_is_named(scene):

@@ -22,8 +22,8 @@ CAMERAS = ('front', 'wrist')
 HOME = arm.inverse(np.array([0.54, 0.0, 0.30]))     # rad, where episodes begin in the demo
 RGB = {'red': (0.85, 0.10, 0.10), 'green': (0.10, 0.60, 0.15), 'blue': (0.10, 0.25, 0.85), 'yellow': (0.95, 0.80, 0.10)}
 
-_FRONT = dict(eye=(1.42, 0.0, 0.66), target=(0.57, 0.0, 0.05), up=(0.0, 0.0, 1.0), fov=40.0)
-_WRIST_FOV = 75.0
+_FRONT_EYE, _FRONT_TARGET, _UP = np.array((1.42, 0.0, 0.66)), np.array((0.57, 0.0, 0.05)), np.array((0.0, 0.0, 1.0))
+_FOV = {'front': 40.0, 'wrist': 75.0}               # degrees
 _WRIST_EYE = np.array((0.09, 0.0, -0.02))           # m, in the flange frame: in front of the finger
 _WRIST_TARGET = np.array((0.02, 0.0, 0.30))
 _SUPERSAMPLE = 2                                    # the renderer does not smooth edges; averaging 2 x 2 does
@@ -44,9 +44,7 @@ class Scene:
         self._body(pybullet.GEOM_BOX, (0.35, 0.31, 0.28), at=(0.55, 0.0, -0.01), halfExtents=(0.42, 0.55, 0.01))
         self._finger = self._body(pybullet.GEOM_CYLINDER, (0.12, 0.12, 0.12), radius=0.012, length=arm.FINGER)
         self._cubes = {c: self._body(pybullet.GEOM_BOX, RGB[c], halfExtents=(CUBE / 2,) * 3) for c in COLOURS}
-        self._front = self._world.computeViewMatrix(_FRONT['eye'], _FRONT['target'], _FRONT['up'])
-        self._lens = {'front': self._world.computeProjectionMatrixFOV(_FRONT['fov'], 1.0, 0.05, 3.0),
-                      'wrist': self._world.computeProjectionMatrixFOV(_WRIST_FOV, 1.0, 0.01, 3.0)}
+        self._lens = {c: self._world.computeProjectionMatrixFOV(_FOV[c], 1.0, 0.01, 3.0) for c in CAMERAS}
 
     def reset(self, layout: Layout, q: np.ndarray) -> None:
         """Lay out the cubes and put the arm at ``q`` at once."""
@@ -66,11 +64,8 @@ class Scene:
         """What ``camera`` ('front' or 'wrist') sees now: RGB uint8 [size, size, 3]."""
         if camera not in CAMERAS:
             raise ValueError(f'unknown camera {camera!r}: one of {", ".join(CAMERAS)}')
-        tip, rotation = arm.forward(self.q)
-        flange = tip - arm.FINGER * rotation[:, 2]
-        self._pose(tip, rotation)
-        view = self._front if camera == 'front' else self._world.computeViewMatrix(
-            flange + rotation @ _WRIST_EYE, flange + rotation @ _WRIST_TARGET, rotation[:, 0])
+        self._pose()
+        view = self._world.computeViewMatrix(*_look(camera, self.q))
         fine = _SUPERSAMPLE * self.camera_size
         rgba = self._world.getCameraImage(
             fine, fine, view, self._lens[camera], lightDirection=(1.0, 0.6, 2.0), shadow=0,
@@ -83,7 +78,8 @@ class Scene:
         """Free the renderer."""
         self._world.disconnect()
 
-    def _pose(self, tip: np.ndarray, rotation: np.ndarray) -> None:
+    def _pose(self) -> None:
+        tip, rotation = arm.forward(self.q)
         for joint, position in enumerate(self.q):
             self._world.resetJointState(self._arm, joint, position)
         middle = tip - arm.FINGER / 2 * rotation[:, 2]
@@ -141,6 +137,27 @@ class Controller:
 
     def _reference(self, now: float) -> np.ndarray:
         return np.array([np.interp(now, self._times, column) for column in self._points.T])
+
+
+def project(camera: str, q: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """Where ``camera`` pictures ``points`` [..., 3] with the arm at ``q`` [..., 7]: (right, down) [..., 2], both 0..1
+    inside the picture."""
+    eye, target, up = _look(camera, q)
+    ahead = target - eye
+    right = np.cross(ahead, up)
+    down = np.cross(ahead, right)
+    x, y, z = (((points - eye) * axis).sum(-1) / np.linalg.norm(axis, axis=-1) for axis in (right, down, ahead))
+    z = np.maximum(z, 1e-6) * np.tan(np.radians(_FOV[camera]) / 2)
+    return 0.5 + 0.5 * np.stack((x / z, y / z), axis=-1)
+
+
+def _look(camera: str, q: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Eye, target and upward direction of a camera, each [..., 3]."""
+    if camera == 'front':
+        return _FRONT_EYE, _FRONT_TARGET, _UP
+    tip, rotation = arm.forward(q)
+    flange = tip - arm.FINGER * rotation[..., 2]
+    return flange + rotation @ _WRIST_EYE, flange + rotation @ _WRIST_TARGET, rotation[..., 0]
 
 
 def _quaternion(rotation: np.ndarray) -> np.ndarray:
