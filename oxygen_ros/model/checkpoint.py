@@ -61,7 +61,8 @@ def recognise(folder: Path) -> Literal['LeRobot', 'openpi']:
     """Which of the two formats a folder holds. Raises CheckpointError with a remedy for every other thing."""
     if not folder.is_dir():
         presets = ', '.join(f'random:{name}' for name in PRESETS)
-        raise CheckpointError(f'{folder} is not a folder: give the folder of a checkpoint, "tabletop" or one of {presets}')
+        raise CheckpointError(f'{folder} is not a folder: give the folder of a checkpoint, "tabletop" or one of '
+                              f'{presets}')
     if not (folder / 'model.safetensors').is_file():
         raise CheckpointError(f'{folder}: no model.safetensors. {_instead(folder)}')
     config = read_json(folder / 'config.json')
@@ -121,8 +122,8 @@ def _random(preset: str, device: torch.device, dtype: torch.dtype, denoise_steps
 
 def _policy(net: Pi05, tokenizer: Tokenizer, recipe: Recipe, prompt: dict[str, Any]) -> Policy:
     if tokenizer.vocab_size > net.config.vocab:
-        raise CheckpointError(f'{tokenizer.source}: {tokenizer.vocab_size} ids, but the model knows {net.config.vocab}: '
-                              "not this model's tokenizer")
+        raise CheckpointError(f'{tokenizer.source}: {tokenizer.vocab_size} ids, but the model knows '
+                              f"{net.config.vocab}: not this model's tokenizer")
     limit = net.config.max_prompt
     if net.config.mask == 'causal_text':
         prompt, limit = prompt | {'template': 'oxygen'}, min(limit, OXYGEN_MAX_TOKENS)

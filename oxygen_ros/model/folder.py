@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ValidationError
 import safetensors.numpy
+from pydantic import BaseModel, ValidationError
 
 from oxygen_ros.model.errors import CheckpointError
 from oxygen_ros.model.overrides import one_line

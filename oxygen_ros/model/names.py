@@ -4,8 +4,8 @@ Names are those of openpi's PyTorch checkpoints, which LeRobot keeps behind a ``
 """
 from __future__ import annotations
 
-from collections.abc import Callable
 import hashlib
+from collections.abc import Callable
 
 import torch
 from torch import Tensor

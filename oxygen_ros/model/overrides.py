@@ -4,8 +4,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from oxygen_ros.model.errors import CheckpointError
 from oxygen_ros.model.normalise import FLAT, OnFlat

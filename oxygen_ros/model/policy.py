@@ -69,8 +69,12 @@ class Policy:
         self.config: ModelConfig = net.config
         self.cameras = recipe.cameras
         self.state_dim, self.action_dim = recipe.state_dim, recipe.action_dim
+        self.forget()
+
+    def forget(self) -> None:
+        """Count observations from nothing again, for example after a warm-up with invented ones."""
         self._observations = 0
-        self._clipped = np.zeros(recipe.state_dim, int)
+        self._clipped = np.zeros(self.state_dim, int)
         self._shortened, self._cut = 0, ''
 
     def prepare(self, observation: Observation) -> Prepared:

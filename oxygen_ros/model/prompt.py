@@ -1,9 +1,9 @@
 """Instruction and normalised state -> the prompt a checkpoint was trained with -> token ids."""
 from __future__ import annotations
 
+import string
 from bisect import bisect_right
 from dataclasses import dataclass
-import string
 from typing import Literal
 
 import numpy as np

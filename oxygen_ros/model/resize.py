@@ -4,8 +4,8 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from PIL import Image
 import torch
+from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 

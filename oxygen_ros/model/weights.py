@@ -1,17 +1,17 @@
 """The tensors of one ``model.safetensors``, under their public names, checked before any of them is read."""
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
 import json
 import math
-from pathlib import Path
 import re
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
 import safetensors
 import torch
+from pydantic import ValidationError
 from torch import Tensor
 
 from oxygen_ros.model.config import PRESETS, ModelConfig
