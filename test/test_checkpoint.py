@@ -40,7 +40,7 @@ def openpi(tmp_path):
 
 def observation(state=8, cameras=('base_0_rgb',), instruction='pick up the cube', size=(60, 80)):
     image = np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)
-    return Observation({camera: image for camera in cameras}, np.zeros(state, np.float32), instruction)
+    return Observation({camera: image for camera in cameras}, np.full(state, 0.3, np.float32), instruction)
 
 
 def act(policy, prepared, noise):
