@@ -1,46 +1,42 @@
 """Programs as a user runs them: started in a process group of their own, watched by their output, ended by SIGINT."""
 from __future__ import annotations
 
+import codecs
 import os
 import re
 import signal
 import subprocess
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import psutil
 
+_KEPT = 200_000  # characters of output
+
 
 class Process:
-    """One program. Its output (stdout and stderr together) is kept, and given line by line to ``on_line``."""
+    """One program; the end of its output (stdout and stderr together) is kept."""
 
-    def __init__(self, name: str, command: Sequence[str], env: Mapping[str, str] | None = None,
-                 on_line: Callable[[str], None] | None = None, keep_lines: int = 1000) -> None:
+    def __init__(self, name: str, command: Sequence[str], env: Mapping[str, str] | None = None) -> None:
         self.name = name
-        self._lines: deque[str] = deque(maxlen=keep_lines)
+        self._text = ''
         self._changed = threading.Condition()
-        self._on_line = on_line
         # A session of its own: a Ctrl-C in the terminal reaches us alone, and whoever is still in the group after the
         # program has ended is an orphan.
         self._popen = subprocess.Popen(
-            list(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, errors='replace', env=None if env is None else dict(env), start_new_session=True)
+            list(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0,
+            env=None if env is None else dict(env), start_new_session=True)
         self._reader = threading.Thread(target=self._read, name=f'{name} output', daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
         assert self._popen.stdout is not None
-        for line in self._popen.stdout:
-            line = line.rstrip('\n')
+        decode = codecs.getincrementaldecoder('utf-8')(errors='replace').decode
+        while chunk := self._popen.stdout.read(65536):
             with self._changed:
-                self._lines.append(line)
+                self._text = (self._text + decode(chunk))[-_KEPT:]
                 self._changed.notify_all()
-            if self._on_line:
-                self._on_line(line)
-        with self._changed:
-            self._changed.notify_all()
 
     @property
     def pid(self) -> int:
@@ -53,24 +49,22 @@ class Process:
 
     @property
     def output(self) -> str:
-        """The last lines that the program wrote."""
+        """What the program wrote, its end if it was much."""
         with self._changed:
-            return '\n'.join(self._lines)
+            return self._text.rstrip('\n')
 
-    def wait_for_line(self, pattern: str, timeout: float = 30.0) -> str:
-        """Return the first kept line that matches the regular expression; RuntimeError when none comes."""
+    def wait_for_output(self, pattern: str, timeout: float = 30.0) -> re.Match[str]:
+        """Wait until the regular expression matches somewhere in the output; RuntimeError when it does not."""
         deadline = time.monotonic() + timeout
         with self._changed:
             while True:
-                for line in self._lines:
-                    if re.search(pattern, line):
-                        return line
-                left = deadline - time.monotonic()
-                if left <= 0 or not self._reader.is_alive():
-                    break
-                self._changed.wait(left)
-        ended = f'within {timeout:g} s' if self._reader.is_alive() else f'and ended with {self.returncode}'
-        raise RuntimeError(f'{self.name} did not print {pattern!r} {ended}; its output:\n{self.output}')
+                last = time.monotonic() >= deadline or not self._reader.is_alive()
+                if match := re.search(pattern, self._text):
+                    return match
+                if last:
+                    ending = f'ended with {self.returncode}' if self.returncode is not None else f'took {timeout:g} s'
+                    raise RuntimeError(f'{self.name} {ending} without printing {pattern!r}; its output:\n{self._text}')
+                self._changed.wait(0.1)  # nobody tells of the end
 
     def wait(self, timeout: float) -> int | None:
         """Exit code, or None when the program still runs after ``timeout`` seconds."""

@@ -13,7 +13,7 @@ def share(path: str) -> Path:
     source = Path(__file__).resolve().parents[1]
     places = [source] if (source / 'package.xml').is_file() else []
     prefixes = [*filter(None, os.environ.get('AMENT_PREFIX_PATH', '').split(os.pathsep)), sys.prefix]
-    places += [Path(prefix) / 'share' / 'oxygen_ros' for prefix in prefixes]
+    places += [Path(prefix) / 'share' / 'oxygen_ros' for prefix in dict.fromkeys(prefixes)]
     for place in places:
         if (place / path).is_file():
             return place / path
