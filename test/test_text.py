@@ -1,6 +1,8 @@
 """Text is made token by token: nothing garbled, nothing lost, nothing taken back."""
 from __future__ import annotations
 
+import string
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,7 +29,7 @@ def byte_level() -> Tokenizer:
 def sentencepiece_like(decoder: decoders.Decoder) -> Tokenizer:
     """As Gemma: words with their leading space; what the vocabulary lacks is spelled in bytes."""
     words = ['the', 'arm', 'moves', 'red', 'cube', 'to', 'is', 'it']
-    tokens = ['<unk>', *(f'<0x{byte:02X}>' for byte in range(256)), '▁', '▁▁', '\n', *'abcdefghijklmnopqrstuvwxyz.,?-好']
+    tokens = ['<unk>', *(f'<0x{byte:02X}>' for byte in range(256)), '▁', '▁▁', '\n', *string.ascii_lowercase, *'.,?-好']
     merges = []
     for word in ['▁' + word for word in words]:
         for end in range(2, len(word) + 1):

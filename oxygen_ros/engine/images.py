@@ -31,7 +31,7 @@ class ImageSlots:
     def pack(self, slot: int, images: Mapping[str, np.ndarray]) -> Layout:
         """Copy ``images``, uint8 RGB [height, width, 3] by camera, into the slot.
 
-        Raises ValueError naming the camera if one is no such image or does not fit.
+        Raises ValueError naming the camera, and leaves the slot as it was, if one is no such image or does not fit.
         """
         layout: Layout = {}
         end = 0
@@ -44,9 +44,10 @@ class ImageSlots:
                 raise ValueError(f'camera {camera!r}: its {width} x {height} image needs {image.size} bytes, but '
                                  f'{max(self.slot_bytes - end, 0)} of slot_bytes = {self.slot_bytes} are left; raise '
                                  'slot_bytes or send smaller images')
-            np.copyto(self._view(slot, end, height, width), image)
             layout[camera] = end, height, width
             end = -(-(end + image.size) // _ALIGN) * _ALIGN
+        for camera, view in self.views(slot, layout).items():
+            np.copyto(view, images[camera])
         return layout
 
     def views(self, slot: int, layout: Layout) -> dict[str, np.ndarray]:
@@ -59,6 +60,8 @@ class ImageSlots:
         return np.ndarray((height, width, 3), np.uint8, self._memory, slot * self._stride + offset)
 
     def close(self) -> None:
-        """Give the memory back; views must be gone. The other process keeps what it has mapped."""
+        """Give the memory back; views must be gone. The other process keeps what it has mapped. Twice is once."""
         self._memory.close()
-        os.close(self.fd)
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1

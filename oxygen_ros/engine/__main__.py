@@ -1,0 +1,4 @@
+"""The engine process; only Supervisor starts it."""
+from oxygen_ros.engine.worker import main
+
+main()
