@@ -33,7 +33,7 @@ class Transform(Strict):
     """One step that brings a camera's picture into the pose of the training pictures. Exactly one key per step."""
 
     rotate: Literal[90, 180, 270] | None = Field(None, description='clockwise, degrees')
-    flip: Literal['horizontal', 'vertical'] | None = None
+    flip: Literal['horizontal', 'vertical'] | None = Field(None, description='mirror')
     crop: tuple[Pixels, Pixels, Pixels, Pixels] | None = Field(None, description='x, y, width, height in px')
 
     @model_validator(mode='after')
@@ -60,7 +60,7 @@ class Camera(Input):
     name: str = Field(min_length=1, description="the policy's own name for the picture")
     compressed: bool = Field(False, description='the topic carries sensor_msgs/CompressedImage')
     required: bool = Field(True, description='false: without it the policy goes on with the other cameras')
-    transforms: tuple[Transform, ...] = ()
+    transforms: tuple[Transform, ...] = Field((), description='applied in order')
 
 
 class JointTopic(Input):
@@ -72,10 +72,10 @@ class JointTopic(Input):
 class Gripper(Strict):
     """Which way round a gripper is, in words; replaces scale and offset."""
 
-    policy_open: float
-    policy_closed: float
-    robot_open: float
-    robot_closed: float
+    policy_open: float = Field(description="the policy's value for open")
+    policy_closed: float = Field(description="the policy's value for closed")
+    robot_open: float = Field(description='joint position when open, rad or m')
+    robot_closed: float = Field(description='joint position when closed, rad or m')
 
     @model_validator(mode='after')
     def _distinct(self) -> Gripper:
@@ -89,9 +89,9 @@ class Axis(Strict):
     """Units of one number: ``policy = scale * robot + offset``, robot in ROS units."""
 
     unit: Literal['rad', 'm', 'deg', 'mm'] = Field('rad', description="the policy's unit, before scale and offset")
-    scale: float = 1.0
-    offset: float = 0.0
-    gripper: Gripper | None = None
+    scale: float = Field(1.0, description='policy units per robot unit, on top of unit')
+    offset: float = Field(0.0, description="the policy's value where the robot's is 0")
+    gripper: Gripper | None = Field(None, description='instead of scale and offset')
 
     @model_validator(mode='after')
     def _invertible(self) -> Axis:
@@ -113,15 +113,15 @@ class Axis(Strict):
 class StateJoint(Axis):
     """One entry of the policy's state vector."""
 
-    joint: str = Field(min_length=1)
-    field: Literal['position', 'velocity', 'effort'] = 'position'
+    joint: str = Field(min_length=1, description='name in the joint states')
+    field: Literal['position', 'velocity', 'effort'] = Field('position', description='which value of it')
 
 
 class Action(Axis):
     """One entry of the policy's action vector: a joint, or (``name``) something only `action_chunk` carries."""
 
-    joint: str | None = Field(None, min_length=1)
-    name: str | None = Field(None, min_length=1)
+    joint: str | None = Field(None, min_length=1, description='the joint to move')
+    name: str | None = Field(None, min_length=1, description='or a label, for what is no joint')
     absolute: bool = Field(False, description='under relative_position: this one is absolute all the same (grippers)')
     position: tuple[float, float] | None = Field(None, description='least and most, rad or m')
     velocity: float = Field(1.0, gt=0, description='fastest motion, rad/s or m/s')
@@ -149,10 +149,10 @@ class Contract(Strict):
     semantics: Semantics = Field(description='what an action means; only positions can reach the topic `actions`')
     policy_period: float = Field(gt=0, le=10, description='time between consecutive actions of a chunk, s')
     instruction: str = Field('', description='used until the topic `task` says otherwise')
-    cameras: tuple[Camera, ...] = Field(min_length=1)
-    joint_topics: tuple[JointTopic, ...] = (JointTopic(topic='joint_states'),)
-    state: tuple[StateJoint, ...] = ()
-    actions: tuple[Action, ...] = Field(min_length=1)
+    cameras: tuple[Camera, ...] = Field(min_length=1, description='pictures that the policy reads, in order')
+    joint_topics: tuple[JointTopic, ...] = Field((JointTopic(topic='joint_states'),), description='where joints come from')
+    state: tuple[StateJoint, ...] = Field((), description="the policy's state vector, in order")
+    actions: tuple[Action, ...] = Field(min_length=1, description="the policy's action vector, in order")
 
     @field_validator('joint_topics')
     @classmethod

@@ -30,11 +30,13 @@ class Joints:
         self._readings = {(entry.joint, entry.field): _Reading() for entry in state}
         self._fields = sorted({field for _, field in self._readings})
         self._bare: dict[tuple[str, str], str] = {}
+        self._arrivals: dict[str, tuple[int, int | None]] = dict.fromkeys(self._topics, (0, None))
 
     def update(self, topic: str, names: Sequence[str], fields: dict[str, Sequence[float]], stamp: int, received: int,
                publisher: object = None) -> None:
         """Take over one message. fields: 'position', 'velocity', 'effort' -> values, possibly fewer than names."""
         declared = self._topics[topic]
+        self._arrivals[topic] = self._arrivals[topic][0] + 1, received
         for field in self._fields:
             values = fields.get(field, ())
             for i, name in enumerate(names):
@@ -59,11 +61,19 @@ class Joints:
         """The newest values, keyed by (joint, field); NaN for what was never received."""
         return {key: reading.value for key, reading in self._readings.items()}
 
+    def arrivals(self) -> dict[str, tuple[int, int | None]]:
+        """Topic -> (messages received, steady ns of the last one)."""
+        return self._arrivals
+
     def stamps(self) -> list[int]:
         """Stamps of the readings whose clock is trusted."""
         return [reading.freshness.stamp for reading in self._readings.values()
                 if reading.freshness and reading.freshness.stamp and reading.origin
                 and self._topics[reading.origin[0]].trust_stamp]
+
+    def newest_stamp(self) -> int:
+        """Stamp of the newest reading, ns; 0 = none."""
+        return max((reading.freshness.stamp for reading in self._readings.values() if reading.freshness), default=0)
 
     def received(self) -> int:
         """Arrival of the newest reading, steady ns; 0 = none."""

@@ -1,0 +1,92 @@
+"""What `/diagnostics` says, once a second: every input, the motion, the engine, and all that is wrong now."""
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import psutil
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+from std_msgs.msg import Header
+
+from oxygen_ros.node.freshness import SECOND, Problem
+from oxygen_ros.node.messages import time
+
+if TYPE_CHECKING:
+    from oxygen_ros.node.inference_node import InferenceNode
+
+_OK, _WARN, _ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
+
+
+class Diagnostics:
+    """Asks the node for its parts; works in every lifecycle state and with a clock that stands still."""
+
+    def __init__(self, node: InferenceNode) -> None:
+        self._node = node
+        self._name = node.get_fully_qualified_name()
+        self._publisher = node.create_publisher(DiagnosticArray, '/diagnostics', 10)
+        self._counts: dict[str, tuple[int, int]] = {}
+        self._process = psutil.Process()
+
+    def publish(self, now: int, clock: int) -> None:
+        """now: steady ns; clock: the node's, ns."""
+        self._publisher.publish(DiagnosticArray(header=Header(stamp=time(clock)), status=list(self._statuses(now))))
+
+    def _statuses(self, now: int) -> Iterable[DiagnosticStatus]:
+        node = self._node
+        problems = node.notices.present if node.active else []
+        yield self._status('node', problems, node.state if not node.paused else 'active, paused', {
+            'state': node.state, 'paused': node.paused, 'requests': len(node.requests),
+            'memory_mb': f'{self._process.memory_info().rss / 1e6:.0f}'})
+        if node.inputs is None:
+            return
+        for camera in node.inputs.cameras.values():
+            yield self._input(camera.source, camera.count, camera.freshness.received, now, problems)
+        for topic, (count, received) in node.inputs.joints.arrivals().items():
+            yield self._input(topic, count, received, now, problems)
+        yield self._motion(now, problems)
+        yield self._engine(now, problems)
+
+    def _input(self, source: str, count: int, received: int | None, now: int, problems: list[Problem]
+               ) -> DiagnosticStatus:
+        before, then = self._counts.get(source, (count, now))
+        self._counts[source] = count, now
+        rate = (count - before) * SECOND / (now - then) if now > then else 0.0
+        age = f'{(now - received) / SECOND:.3f}' if received else 'never received'
+        return self._status(source, [p for p in problems if p.source == source], f'{rate:.1f} Hz',
+                            {'rate_hz': f'{rate:.2f}', 'age_s': age, 'messages': count})
+
+    def _motion(self, now: int, problems: list[Problem]) -> DiagnosticStatus:
+        node, values = self._node, {}
+        if timeline := node.motion.timeline:
+            counts = timeline.counts
+            values = {'chunks_used': counts.chunks, 'chunks_refused': counts.refused,
+                      'position_clamps': counts.position_clamps, 'velocity_clamps': counts.velocity_clamps,
+                      'seam_disagreement': f'{timeline.seam[0]:.4f}', 'seam_velocity': f'{timeline.seam[1]:.4f}'}
+        rate = node.pace.rate_hz(now)
+        jitter = node.pace.jitter_s(1.0 / node.parameters.publish_rate_hz)
+        return self._status('motion', [p for p in problems if p.source in ('motion', 'observation')],
+                            f'actions at {rate:.1f} Hz',
+                            {'publish_rate_hz': f'{rate:.2f}', 'jitter_p99_ms': f'{jitter * 1e3:.2f}', **values})
+
+    def _engine(self, now: int, problems: list[Problem]) -> DiagnosticStatus:
+        node, last = self._node, self._node.totals.last
+        stages = {f'{stage}_ms': f'p50 {p50 * 1e3:.1f}, p95 {p95 * 1e3:.1f}'
+                  for stage, (p50, p95) in node.totals.stage_percentiles().items()}
+        model = node.model
+        return self._status('engine', [p for p in problems if p.source == 'engine'], model.model, {
+            'dtype': model.dtype, 'device': model.device, 'mode': last.mode, 'load_s': f'{model.load_s:.1f}',
+            'restarts': node.engine.restarts, 'cycles': node.totals.total('cycles'),
+            'misses': node.totals.total('misses'), 'tokens_per_second': f'{node.totals.tokens_per_second(now):.1f}',
+            'live_requests': last.live, 'queued_requests': last.queued, 'kv_bytes': last.kv_bytes,
+            'kv_bytes_peak': last.kv_bytes_peak, 'kv_bytes_capacity': last.kv_bytes_capacity,
+            'memory_mb': f'{last.memory_bytes / 1e6:.0f}', **stages,
+            **{f'note_{i}': note for i, note in enumerate(last.notes)}})
+
+    def _status(self, name: str, problems: Iterable[Problem], well: str, values: Mapping[str, object]
+                ) -> DiagnosticStatus:
+        problems = list(problems)
+        level = _ERROR if any(p.blocking for p in problems) else _WARN if problems else _OK
+        return DiagnosticStatus(
+            name=f'{self._name}: {name}', hardware_id=self._node.robot, level=level,
+            message='; '.join(map(str, problems)) or well,
+            values=[KeyValue(key=key, value=str(value)) for key, value in values.items()])

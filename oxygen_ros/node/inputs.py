@@ -1,0 +1,128 @@
+"""The newest of every input, and the one consistent snapshot that becomes an observation. No ROS: messages are only read."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from oxygen_ros.contract import Camera, Contract
+from oxygen_ros.node.freshness import SECOND, Freshness, Problem
+from oxygen_ros.node.images import ImageError, compressed_to_rgb, to_rgb, transformed
+from oxygen_ros.node.joints import Joints
+
+
+def stamp_of(msg) -> int:
+    """Header stamp in ns; 0 = none."""
+    return msg.header.stamp.sec * SECOND + msg.header.stamp.nanosec
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What the policy is shown, in its own units. stamp: node clock, ns; received: steady ns of the newest input."""
+
+    images: dict[str, np.ndarray]
+    image_stamps: dict[str, int]
+    state: np.ndarray
+    stamp: int
+    received: int
+
+
+class CameraInput:
+    """The newest picture of one camera, decoded at most once."""
+
+    def __init__(self, camera: Camera, source: str) -> None:
+        self.camera, self.source = camera, source
+        self.freshness = Freshness(camera)
+        self.count = 0
+        self._message = None
+        self._pixels: np.ndarray | ImageError | None = None
+
+    def take(self, msg, received: int) -> None:
+        """Keep a message in place of the one before."""
+        self.freshness.seen(stamp_of(msg), received)
+        self.count += 1
+        self._message, self._pixels = msg, None
+
+    def pixels(self) -> np.ndarray:
+        """RGB uint8 [height, width, 3], upright as in training; ImageError."""
+        if self._pixels is None:
+            decode = compressed_to_rgb if self.camera.compressed else to_rgb
+            try:
+                self._pixels = transformed(decode(self._message), self.camera.transforms)
+            except ImageError as error:
+                self._pixels = error
+        if isinstance(self._pixels, ImageError):
+            raise self._pixels
+        return self._pixels
+
+    def stamp(self) -> int:
+        """Tells one picture from the next: its stamp, or its arrival where the driver gives none."""
+        return self.freshness.stamp or self.freshness.received or 0
+
+
+class Inputs:
+    """Cameras and joints of one contract. ``resolve`` makes full topic names for messages."""
+
+    def __init__(self, contract: Contract, resolve: Callable[[str], str] = str) -> None:
+        self._contract, self._resolve = contract, resolve
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything received, as after a jump of time."""
+        self.cameras = {camera.name: CameraInput(camera, f'camera {camera.name} on {self._resolve(camera.topic)}')
+                        for camera in self._contract.cameras}
+        self.joints = Joints(self._contract.state, [
+            topic.model_copy(update={'topic': self._resolve(topic.topic)}) for topic in self._contract.joint_topics])
+
+    def image(self, name: str, msg, received: int) -> None:
+        self.cameras[name].take(msg, received)
+
+    def joint_state(self, topic: str, msg, received: int, publisher: object = None) -> None:
+        self.joints.update(self._resolve(topic), msg.name,
+                           {'position': msg.position, 'velocity': msg.velocity, 'effort': msg.effort},
+                           stamp_of(msg), received, publisher)
+
+    def positions(self) -> np.ndarray:
+        """[joints of the trajectory] where they are, rad or m; NaN where unknown."""
+        read = self.joints.read()
+        return np.array([read.get((action.joint, 'position'), np.nan) for action in self._contract.joints])
+
+    def problems(self, now: int, clock: int, max_skew_s: float) -> list[Problem]:
+        """Everything that is wrong with the inputs now."""
+        found = []
+        for camera in self.cameras.values():
+            if fault := camera.freshness.fault(now, clock):
+                found.append(Problem(camera.source, *fault, blocking=camera.camera.required))
+        if self._contract.state:
+            found += self.joints.problems(now, clock)
+        return found or self._skew(max_skew_s)
+
+    def snapshot(self, clock: int) -> tuple[Snapshot | None, list[Problem]]:
+        """The observation, or why there is none. To be asked only when problems() has found nothing blocking."""
+        images, problems = {}, []
+        for name, camera in self.cameras.items():
+            if camera.freshness.received is None:
+                continue
+            try:
+                images[name] = camera.pixels()
+            except ImageError as error:
+                problems.append(Problem(camera.source, 'picture', str(error), blocking=camera.camera.required))
+        if any(problem.blocking for problem in problems):
+            return None, problems
+        if not images:
+            return None, [*problems, Problem('cameras', 'missing', 'none has a picture')]
+        used = [self.cameras[name] for name in images]
+        received = max([self.joints.received(), *(camera.freshness.received or 0 for camera in used)])
+        stamp = max([self.joints.newest_stamp(), *(camera.freshness.stamp for camera in used)], default=0)
+        return Snapshot(images, {camera.camera.name: camera.stamp() for camera in used},
+                        self._contract.state_vector(self.joints.read()), stamp or clock, received), problems
+
+    def _skew(self, max_skew_s: float) -> list[Problem]:
+        stamps = [(camera.freshness.stamp, camera.source) for camera in self.cameras.values()
+                  if camera.freshness.stamp and camera.camera.trust_stamp]
+        stamps += [(stamp, 'joint states') for stamp in self.joints.stamps()]
+        if not stamps or (skew := (max(stamps)[0] - min(stamps)[0]) / SECOND) <= max_skew_s:
+            return []
+        return [Problem('observation', 'skew', f'{min(stamps)[1]} is {skew:.2f} s behind {max(stamps)[1]} '
+                        f'(max_skew_s is {max_skew_s:g}): check the clocks and the rates of the inputs')]

@@ -1,0 +1,104 @@
+"""The node's topics and services, with their QoS. Names are relative: they live in the node's namespace."""
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rclpy.event_handler import PublisherEventCallbacks, SubscriptionEventCallbacks
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy, qos_policy_name_from_kind
+from rclpy.qos_overriding_options import QoSOverridingOptions
+from sensor_msgs.msg import CompressedImage, Image, JointState
+from std_msgs.msg import String
+from std_srvs.srv import SetBool, Trigger
+from trajectory_msgs.msg import JointTrajectory
+from visualization_msgs.msg import MarkerArray
+
+from oxygen_ros.contract import Contract
+from oxygen_ros.msg import ActionChunk, EngineStatus, SpeechRequest, SpeechToken
+
+if TYPE_CHECKING:
+    from oxygen_ros.node.inference_node import InferenceNode
+
+_UTTERANCE = 256  # messages of the longest text, so that a late reader of a burst loses none
+
+
+def _qos(depth: int, reliable: bool = True, latched: bool = False) -> QoSProfile:
+    return QoSProfile(
+        depth=depth, reliability=ReliabilityPolicy.RELIABLE if reliable else ReliabilityPolicy.BEST_EFFORT,
+        durability=DurabilityPolicy.TRANSIENT_LOCAL if latched else DurabilityPolicy.VOLATILE)
+
+
+class Interface:
+    """Made at configure, destroyed at cleanup. Publishers are silent unless the node is active.
+
+    Inputs are best effort, so that any publisher matches; their QoS may be overridden by the usual parameters
+    (``qos_overrides.<topic>.subscription.reliability`` and so on). ``mismatches`` holds topics whose other end asks
+    for a QoS that cannot be met.
+    """
+
+    def __init__(self, node: InferenceNode, contract: Contract) -> None:
+        self._node = node
+        self.mismatches: dict[str, str] = {}
+        self.actions = self._publisher(JointTrajectory, 'actions', _qos(1))
+        self.action_chunk = self._publisher(ActionChunk, 'action_chunk', _qos(2))
+        self.speech = self._publisher(SpeechToken, 'speech', _qos(_UTTERANCE))
+        self.said = self._publisher(String, 'said', _qos(10))
+        self.status = self._publisher(EngineStatus, 'status', _qos(10))
+        self.markers = self._publisher(MarkerArray, 'markers', _qos(1, latched=True))
+        self._publishers = [self.actions, self.action_chunk, self.speech, self.said, self.status, self.markers]
+
+        self._subscriptions = []
+        for camera in contract.cameras:
+            self._input(CompressedImage if camera.compressed else Image, camera.topic,
+                        partial(self._image, camera.name), _qos(1, reliable=False))
+        for topic in contract.joint_topics:
+            # Deeper than 1: arm and gripper may each send their part on the same topic.
+            self._input(JointState, topic.topic, self._joint_state(topic.topic), _qos(10, reliable=False))
+        self._subscribe(SpeechRequest, 'ask', node.on_ask, _qos(32))
+        self._subscribe(String, 'cancel', node.on_cancel, _qos(32))
+        # Two readers of one topic: a latched reader gets the task that was set before the node came, but no message
+        # at all from a plain publisher ("ros2 topic pub"); the plain reader gets those.
+        self._subscriptions.append(node.create_subscription(
+            String, 'task', node.on_task, _qos(1, latched=True),
+            event_callbacks=SubscriptionEventCallbacks(use_default_callbacks=False)))
+        self._subscribe(String, 'task', node.on_task, _qos(1))
+        self._services = [node.create_service(Trigger, 'reset', node.on_reset),
+                          node.create_service(SetBool, 'pause', node.on_pause)]
+
+    def destroy(self) -> None:
+        for publisher in self._publishers:
+            self._node.destroy_lifecycle_publisher(publisher)
+        for subscription in self._subscriptions:
+            self._node.destroy_subscription(subscription)
+        for service in self._services:
+            self._node.destroy_service(service)
+
+    def _publisher(self, kind: type, topic: str, qos: QoSProfile):
+        return self._node.create_lifecycle_publisher(kind, topic, qos, event_callbacks=PublisherEventCallbacks(
+            incompatible_qos=partial(self._mismatch, topic)))
+
+    def _subscribe(self, kind: type, topic: str, callback, qos: QoSProfile, **options) -> None:
+        self._subscriptions.append(self._node.create_subscription(
+            kind, topic, callback, qos, event_callbacks=SubscriptionEventCallbacks(
+                incompatible_qos=partial(self._mismatch, topic)), **options))
+
+    def _input(self, kind: type, topic: str, callback, qos: QoSProfile) -> None:
+        self._subscribe(kind, topic, callback, qos, qos_overriding_options=QoSOverridingOptions.with_default_policies())
+
+    def _image(self, name: str, message) -> None:
+        self._node.inputs.image(name, message, time.monotonic_ns())
+
+    def _joint_state(self, topic: str):
+        def store(message: JointState, info) -> None:
+            gid = info.get('publisher_gid')
+            self._node.inputs.joint_state(topic, message, time.monotonic_ns(), str(gid) if gid else None)
+        return store
+
+    def _mismatch(self, topic: str, event) -> None:
+        policy = qos_policy_name_from_kind(event.last_policy_kind)
+        name = self._node.resolve_topic_name(topic)
+        if name not in self.mismatches:
+            self._node.get_logger().error(f'{name}: the other end wants another {policy}, so no message passes: make '
+                                          'them equal, or set qos_overrides of this topic')
+        self.mismatches[name] = f'incompatible {policy}, {event.total_count} times'

@@ -1,0 +1,50 @@
+"""The executable: ``ros2 run oxygen_ros oxygen_node`` or ``python -m oxygen_ros.node.main``.
+
+Ctrl-C or SIGTERM, at any moment: the robot is told to hold, the engine process is ended, exit code 0.
+"""
+from __future__ import annotations
+
+import signal
+import sys
+
+
+def main(args: list[str] | None = None, **options: object) -> None:
+    """Run the node until it is told to stop. ``options`` go to InferenceNode."""
+    stop: list[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM):  # before the slow imports: a traceback is no answer to Ctrl-C
+        signal.signal(number, lambda number, frame: stop.append(number))
+
+    import rclpy
+    from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+    from rclpy.signals import SignalHandlerOptions
+
+    from oxygen_ros.node.inference_node import InferenceNode
+    from oxygen_ros.node.parameters import ParameterError
+
+    # rclpy's own handlers would take away the publishers before the robot can be told to hold.
+    rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
+    try:
+        node = InferenceNode(namespace='oxygen', **options)
+    except ParameterError as error:
+        print(f'oxygen: {error}', file=sys.stderr)
+        rclpy.try_shutdown()
+        sys.exit(2)
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    try:
+        while not stop:
+            try:
+                executor.spin_once(timeout_sec=0.1)
+            except ExternalShutdownException:
+                break
+            except Exception:
+                node.panic()
+    finally:
+        node.close()
+        executor.shutdown()
+        node.destroy_node()
+        rclpy.try_shutdown()
+
+
+if __name__ == '__main__':
+    main()

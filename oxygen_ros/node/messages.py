@@ -1,0 +1,73 @@
+"""From the node's own words to ROS messages."""
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+import numpy as np
+from builtin_interfaces.msg import Duration, Time
+from std_msgs.msg import Header, String
+from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
+from visualization_msgs.msg import Marker, MarkerArray
+
+from oxygen_ros.contract import Contract
+from oxygen_ros.engine.wire import Ask, Chunk, Speech
+from oxygen_ros.msg import ActionChunk, SpeechRequest, SpeechToken
+from oxygen_ros.node.freshness import SECOND
+
+
+def time(nanoseconds: int) -> Time:
+    return Time(sec=nanoseconds // SECOND, nanosec=nanoseconds % SECOND)
+
+
+def duration(nanoseconds: int) -> Duration:
+    return Duration(sec=nanoseconds // SECOND, nanosec=nanoseconds % SECOND)
+
+
+def trajectory(names: Sequence[str], stamp: int, offset: int, ahead: np.ndarray, positions: np.ndarray
+               ) -> JointTrajectory:
+    """ahead: ns from now [n]; offset: ns from the stamp until now; positions [n, joints]."""
+    return JointTrajectory(
+        header=Header(stamp=time(stamp)), joint_names=list(names),
+        points=[JointTrajectoryPoint(positions=array('d', row), time_from_start=duration(int(t) + offset))
+                for t, row in zip(ahead, positions, strict=True)])
+
+
+def action_chunk(chunk: Chunk, contract: Contract) -> ActionChunk:
+    horizon, action_dim = chunk.actions.shape
+    return ActionChunk(
+        header=Header(stamp=time(chunk.stamp)), sequence=chunk.sequence, semantics=contract.semantics,
+        names=[action.label for action in contract.actions], period=duration(round(contract.policy_period * SECOND)),
+        horizon=horizon, action_dim=action_dim, data=array('f', np.ascontiguousarray(chunk.actions, np.float32).tobytes()),
+        latency=(chunk.ready_ns - chunk.received_ns) / SECOND)
+
+
+def speech_token(speech: Speech, stamp: int) -> SpeechToken:
+    return SpeechToken(
+        header=Header(stamp=time(stamp)), request_id=speech.request_id, channel=speech.channel,
+        sequence=speech.sequence, observation=speech.observation, token_ids=array('i', speech.token_ids),
+        delta=speech.delta, text=speech.text, is_final=speech.final, finish_reason=speech.reason, detail=speech.detail)
+
+
+def said(text: str) -> String:
+    return String(data=text)
+
+
+def ask(request: SpeechRequest) -> Ask:
+    """ValueError, naming the field, when the request makes no sense."""
+    if not request.seed:
+        raise ValueError('seed is empty: give the text that the model is to continue')
+    for name, value in (('temperature', request.temperature), ('deadline', request.deadline)):
+        if not (np.isfinite(value) and value >= 0.0):
+            raise ValueError(f'{name} is {value:g}: give 0 or more')
+    return Ask(request.request_id, request.seed, request.channel or 'question', request.max_tokens,
+               request.temperature, request.random_seed, tuple(filter(None, request.stop)), request.priority or None,
+               request.deadline)
+
+
+def sentence_marker(text: str, frame: str, stamp: int) -> MarkerArray:
+    """The latest sentence, floating above the robot."""
+    marker = Marker(header=Header(stamp=time(stamp), frame_id=frame), ns='said', type=Marker.TEXT_VIEW_FACING, text=text)
+    marker.pose.position.z, marker.pose.orientation.w, marker.scale.z = 1.2, 1.0, 0.06
+    marker.color.r = marker.color.g = marker.color.b = marker.color.a = 1.0
+    return MarkerArray(markers=[marker])

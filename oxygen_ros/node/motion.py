@@ -1,0 +1,62 @@
+"""From chunks to what the controller gets: one trajectory per tick, a hold when the motion has to end early."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+from trajectory_msgs.msg import JointTrajectory
+
+from oxygen_ros.contract import Contract
+from oxygen_ros.engine.wire import Chunk
+from oxygen_ros.node.messages import trajectory
+from oxygen_ros.node.timeline import Timeline
+
+
+class Motion:
+    """Publishes the timeline. When a contract's actions are no joint positions it never publishes anything.
+
+    stamp_mode: what the stamp means to joint_trajectory_controller. zero: the trajectory starts on arrival; now: at
+    the stamp, which needs synchronised clocks; observation: the stamp is that of the observation and the points keep
+    their place on its time line. In each mode a point is due at stamp + time_from_start, and all points lie ahead.
+    """
+
+    def __init__(self, contract: Contract, publish: Callable[[JointTrajectory], None], clock: Callable[[], int],
+                 stamp_mode: Literal['zero', 'now', 'observation'], blend_s: float) -> None:
+        self._contract, self._publish, self._clock, self._stamp_mode = contract, publish, clock, stamp_mode
+        self._names = [action.joint for action in contract.joints]
+        self.timeline = (Timeline(contract.joints, contract.policy_period, blend_s) if contract.moves_joints else None)
+        self._stamp = 0  # of the observation behind the newest chunk
+
+    def take(self, chunk: Chunk, state: np.ndarray, measured: np.ndarray, now: int) -> str:
+        """Move by a chunk, made from policy-unit ``state``; returns why it was refused, or ''."""
+        if self.timeline is None:
+            return ''
+        targets = self._contract.joint_targets(chunk.actions, state)
+        refusal = self.timeline.push(targets, chunk.sequence, chunk.received_ns, measured, now)
+        if not refusal:
+            self._stamp = chunk.stamp
+        return refusal
+
+    def tick(self, now: int) -> bool:
+        """Publish what lies ahead; False when there is nothing."""
+        points = self.timeline.points(now) if self.timeline else None
+        if points is not None:
+            self._send(*points)
+        return points is not None
+
+    def halt(self, now: int) -> bool:
+        """End the motion where it is now: one point, then silence. False when nothing moved."""
+        held = self.timeline.stop(now) if self.timeline else None
+        if held is not None:
+            self._send(np.array([self.timeline.period]), held[None])
+        return held is not None
+
+    def _send(self, ahead: np.ndarray, positions: np.ndarray) -> None:
+        if self._stamp_mode == 'zero':
+            stamp = offset = 0
+        else:
+            stamp, offset = self._clock(), 0
+            if self._stamp_mode == 'observation' and 0 < self._stamp <= stamp:
+                stamp, offset = self._stamp, stamp - self._stamp
+        self._publish(trajectory(self._names, stamp, offset, ahead, positions))

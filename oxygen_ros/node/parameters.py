@@ -1,0 +1,216 @@
+"""The node's parameters: one schema is declaration, ranges, validation, read-only flags and documentation.
+
+``python -m oxygen_ros.node.parameters > docs/parameters.md`` writes the tables. Nothing here imports ROS.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import NoneType, UnionType
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
+
+from oxygen_ros.contract import Action, Camera, Contract, Gripper, JointTopic, StateJoint, Transform
+from oxygen_ros.engine.options import EngineOptions
+from oxygen_ros.engine.wire import Configure, Standing
+
+RUNTIME = {'runtime': True}  # may change while the node runs
+
+
+class ParameterError(ValueError):
+    """Parameter values that cannot be used; the text names each and says why."""
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra='forbid', frozen=True, allow_inf_nan=False)
+
+
+class StandingParameters(Strict):
+    """A request that the engine starts by itself."""
+
+    seed: str = Field('', json_schema_extra=RUNTIME, description='text the model continues')
+    every_cycles: int = Field(0, ge=0, le=100_000, json_schema_extra=RUNTIME,
+                              description='start one every so many observations; 0 = never')
+    max_tokens: int = Field(24, ge=1, le=4096, json_schema_extra=RUNTIME, description='longest text, in tokens')
+
+    @model_validator(mode='after')
+    def _seeded(self) -> StandingParameters:
+        if self.every_cycles and not self.seed:
+            raise ValueError('a standing request needs a seed: set seed, or every_cycles to 0')
+        return self
+
+
+class Narration(StandingParameters):
+    seed: str = Field('Subtask: ', json_schema_extra=RUNTIME, description='text the model continues')
+    every_cycles: int = Field(10, ge=0, le=100_000, json_schema_extra=RUNTIME,
+                              description='start one every so many observations; 0 = never')
+
+
+class SpeechParameters(Strict):
+    max_tokens: int = Field(48, ge=1, le=4096, json_schema_extra=RUNTIME,
+                            description='default and upper limit of tokens per request')
+    say_unchanged: bool = Field(False, json_schema_extra=RUNTIME,
+                                description='publish a narration on `said` though it equals the one before')
+    narration: Narration = Narration()
+    memory: StandingParameters = StandingParameters()
+
+    def standing(self) -> tuple[Standing, ...]:
+        """The standing requests as the engine takes them."""
+        channels = (('narration', self.narration, 20), ('memory', self.memory, 10))
+        return tuple(Standing(channel, p.seed, p.every_cycles, min(p.max_tokens, self.max_tokens), priority)
+                     for channel, p, priority in channels if p.every_cycles)
+
+    def configure(self) -> Configure:
+        """The message that applies these settings to a running engine."""
+        return Configure(standing=self.standing(), max_tokens=self.max_tokens)
+
+
+_ELSEWHERE = ('checkpoint', 'standing', 'max_tokens')  # engine options that have a parameter of their own below
+EngineParameters = create_model('EngineParameters', __config__=Strict.model_config, **{
+    name: (field.annotation, field) for name, field in EngineOptions.model_fields.items() if name not in _ELSEWHERE})
+
+
+class NodeParameters(Strict):
+    autostart: bool = Field(True, description='configure and activate without being asked; false: a lifecycle manager '
+                            'does it')
+    contract: str = Field('tabletop', description='YAML file that ties the checkpoint to the robot, or "tabletop"')
+    checkpoint: str = Field('', description='folder of a checkpoint, "tabletop", or "random:tiny", "random:small", '
+                            '"random:pi05" (random weights); \'\' = the one that the contract names')
+    instruction: str = Field('', description="what to do until `task` says otherwise; '' = the contract's instruction")
+    publish_rate_hz: float = Field(50.0, ge=1.0, le=1000.0, json_schema_extra=RUNTIME,
+                                   description='rate of `actions`, Hz')
+    cycle_rate_hz: float = Field(10.0, ge=0.05, le=200.0, json_schema_extra=RUNTIME,
+                                 description='observations per second, at most; a slower model sets its own pace, Hz')
+    stamp_mode: Literal['zero', 'now', 'observation'] = Field(
+        'zero', description='stamp of `actions`: zero (the controller starts on arrival), now, or the observation\'s; '
+        'time_from_start always counts from it')
+    stop_mode: Literal['hold', 'finish'] = Field(
+        'hold', json_schema_extra=RUNTIME, description='when an input or the engine fails: hold the present position '
+        'at once, or finish the chunk first')
+    blend_s: float = Field(0.2, ge=0.0, le=5.0, json_schema_extra=RUNTIME,
+                           description='time over which a new chunk takes over from the one before, s')
+    max_skew_s: float = Field(0.25, gt=0.0, le=10.0, json_schema_extra=RUNTIME,
+                              description='largest difference between the stamps of one observation, s')
+    marker_frame: str = Field('base_link', description='frame of `markers`')
+    load_timeout_s: float = Field(900.0, ge=1.0, le=86400.0,
+                                  description='longest time to load and warm up the model, s')
+    speech: SpeechParameters = SpeechParameters()
+    engine: EngineParameters = EngineParameters()  # type: ignore[valid-type]
+
+    @model_validator(mode='after')
+    def _rates(self) -> NodeParameters:
+        if self.cycle_rate_hz > self.publish_rate_hz:
+            raise ValueError(f'cycle_rate_hz ({self.cycle_rate_hz:g}) must not exceed publish_rate_hz '
+                             f'({self.publish_rate_hz:g})')
+        return self
+
+    def engine_options(self, checkpoint: str = '') -> EngineOptions:
+        """How to start the engine; ``checkpoint`` is the contract's, for when the parameter is empty."""
+        chosen = {'checkpoint': self.checkpoint or checkpoint} if self.checkpoint or checkpoint else {}
+        return EngineOptions(**chosen, **self.engine.model_dump(), max_tokens=self.speech.max_tokens,
+                             standing=self.speech.standing())
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One ROS parameter. ``kind`` is bool, int, float or str; ``optional`` ints use -1 for "none"."""
+
+    name: str
+    kind: type
+    default: Any
+    description: str
+    read_only: bool
+    low: float | None
+    high: float | None
+    choices: tuple[str, ...]
+    optional: bool
+
+
+def specs(model: type[BaseModel] = NodeParameters, prefix: str = '') -> Iterator[Spec]:
+    """Every parameter of the schema, nested names joined by dots."""
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from specs(field.annotation, f'{prefix}{name}.')
+            continue
+        kind, optional = field.annotation, False
+        if get_origin(kind) is UnionType:
+            kind, optional = next(arg for arg in get_args(kind) if arg is not NoneType), True
+        choices = get_args(kind) if get_origin(kind) is Literal else ()
+        bounds = {side: getattr(rule, side) for rule in field.metadata for side in ('ge', 'gt', 'le', 'lt')
+                  if getattr(rule, side, None) is not None}
+        yield Spec(prefix + name, str if choices else kind, -1 if optional else field.default, field.description or '',
+                   not (field.json_schema_extra or {}).get('runtime', False), bounds.get('ge', bounds.get('gt')),
+                   bounds.get('le', bounds.get('lt')), choices, optional)
+
+
+def parse(values: Mapping[str, Any]) -> NodeParameters:
+    """Validate flat values (missing ones take their default); ParameterError names each bad one."""
+    optional = {spec.name for spec in specs() if spec.optional}
+    tree: dict[str, Any] = {}
+    for name, value in values.items():
+        *parents, leaf = name.split('.')
+        branch = tree
+        for parent in parents:
+            branch = branch.setdefault(parent, {})
+        branch[leaf] = None if name in optional and value == -1 else value
+    try:
+        parameters = NodeParameters.model_validate(tree)
+        parameters.engine_options()
+    except ValidationError as error:
+        prefix = 'engine.' if error.title == 'EngineOptions' else ''
+        raise ParameterError('; '.join(_reason(fault, prefix) for fault in error.errors(include_url=False))) from None
+    return parameters
+
+
+def _reason(fault: Mapping[str, Any], prefix: str) -> str:
+    where = prefix + '.'.join(str(key) for key in fault['loc'])
+    text = fault['msg'].removeprefix('Value error, ')
+    if fault['type'] == 'extra_forbidden':
+        return f'{where}: no such parameter, see docs/parameters.md'
+    if not where or isinstance(fault['input'], dict | BaseModel):
+        return f'{where}: {text}' if where else text
+    return f'{where}: {text}, got {fault["input"]!r}'
+
+
+def _parameter_row(spec: Spec) -> str:
+    allowed = ', '.join(spec.choices)
+    if spec.low is not None or spec.high is not None:
+        allowed = f'{spec.low if spec.low is not None else ""} .. {spec.high if spec.high is not None else ""}'
+    default = repr(spec.default) if spec.kind is str else str(spec.default).lower()
+    note = ' (-1: none)' if spec.optional else ''
+    return (f'| `{spec.name}` | {spec.kind.__name__} | `{default}` | {allowed} | {"" if spec.read_only else "yes"} | '
+            f'{spec.description}{note} |')
+
+
+def _contract_table(model: type[BaseModel]) -> Iterator[str]:
+    yield f'\n### {model.__name__}\n\n{(model.__doc__ or "").strip().splitlines()[0]}\n'
+    yield '| key | default | meaning |\n| --- | --- | --- |'
+    for name, field in model.model_fields.items():
+        if field.is_required():
+            default = 'required'
+        elif isinstance(field.default, tuple):
+            default = '[]' if not field.default else 'joint_states'
+        else:
+            default = f'`{field.default}`' if field.default not in ('', None) else ''
+        choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+        meaning = '; '.join(filter(None, (field.description, ' / '.join(map(str, choices)))))
+        yield f'| `{name}` | {default} | {meaning} |'
+
+
+def document() -> str:
+    """docs/parameters.md."""
+    lines = ['<!-- Generated: python -m oxygen_ros.node.parameters > docs/parameters.md -->', '# Parameters', '',
+             'Parameters of the node `oxygen`. Those without a "yes" are fixed when the node starts; the others are '
+             'validated and applied while it runs (`ros2 param set /oxygen/oxygen publish_rate_hz 100`).', '',
+             '| parameter | type | default | allowed | at run time | meaning |', '| --- | --- | --- | --- | --- | --- |',
+             *(_parameter_row(spec) for spec in specs()), '', '## The contract', '',
+             'The YAML file named by `contract`; `config/tabletop_contract.yaml` is an example. One rule converts every '
+             'joint both ways: `policy = scale * robot + offset`, robot in rad or m.']
+    for model in (Contract, Camera, Transform, JointTopic, StateJoint, Action, Gripper):
+        lines += _contract_table(model)
+    return '\n'.join(lines) + '\n'
+
+
+if __name__ == '__main__':
+    print(document(), end='')
