@@ -2,16 +2,20 @@
 from __future__ import annotations
 
 import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from oxygen_ros.model import lerobot, openpi
 from oxygen_ros.model.config import PRESETS, Mask, ModelConfig
 from oxygen_ros.model.errors import CheckpointError
 from oxygen_ros.model.folder import read_json
-from oxygen_ros.model.names import random_tensors
+from oxygen_ros.model.names import expected, random_tensors
 from oxygen_ros.model.normalise import Normaliser
 from oxygen_ros.model.overrides import Overrides
 from oxygen_ros.model.pi05 import Pi05
@@ -22,12 +26,36 @@ from oxygen_ros.model.weights import Weights, config_of
 
 ASSETS = Path(__file__).parents[1] / 'tabletop' / 'assets'   # the embedded checkpoint and its tokenizer
 
+Dtype = Literal['auto', 'float32', 'bfloat16']
+
 _log = logging.getLogger(__name__)
 
 
-def load(path: str | Path, device: str | torch.device = 'cpu', dtype: Literal['auto', 'float32', 'bfloat16'] = 'auto',
-         denoise_steps: int = 10, mask: Mask | None = None, overrides: Overrides | None = None,
-         seed: int = 0) -> Policy:
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that was checked but not loaded: everything but the weights, which ``get`` reads one by one."""
+
+    config: ModelConfig
+    recipe: Recipe
+    prompt: Prompt
+    get: Callable[[str], Tensor]
+
+    @property
+    def parameters(self) -> int:
+        """Number of weights that inference reads."""
+        return sum(math.prod(shape) for shape in expected(self.config).values())
+
+    def load(self, device: str | torch.device = 'cpu', dtype: Dtype = 'auto', denoise_steps: int = 10) -> Policy:
+        """Stream the weights into a network. Arguments and errors as in ``load``."""
+        device = _device(device)
+        net = Pi05(self.config, self.get, device, torch_dtype(dtype, device), denoise_steps)
+        policy = Policy(net, self.prompt.tokenizer, self.recipe, self.prompt)
+        _log.info(policy.describe())
+        return policy
+
+
+def load(path: str | Path, device: str | torch.device = 'cpu', dtype: Dtype = 'auto', denoise_steps: int = 10,
+         mask: Mask | None = None, overrides: Overrides | None = None, seed: int = 0) -> Policy:
     """Load a checkpoint for inference.
 
     path: a LeRobot or converted openpi folder, ``tabletop`` (the embedded robot), or ``random:<preset>`` (random
@@ -40,21 +68,31 @@ def load(path: str | Path, device: str | torch.device = 'cpu', dtype: Literal['a
     Weights are streamed: at its peak the process holds them once, in the target dtype, and one tensor more.
     Raises CheckpointError; nothing is returned half-loaded.
     """
-    device, mask = _device(device), mask or 'prefix_lm'
-    to = {'auto': torch.bfloat16 if device.type == 'cuda' else torch.float32,
-          'float32': torch.float32, 'bfloat16': torch.bfloat16}[dtype]
+    return read(path, mask, overrides, seed).load(device, dtype, denoise_steps)
+
+
+def read(path: str | Path, mask: Mask | None = None, overrides: Overrides | None = None, seed: int = 0) -> Checkpoint:
+    """Check all of a checkpoint but the values of its weights. Arguments and errors as in ``load``."""
+    mask = mask or 'prefix_lm'
     if str(path).startswith('random:'):
-        return _random(str(path).removeprefix('random:'), device, to, denoise_steps, mask, seed)
+        return _random(str(path).removeprefix('random:'), mask, seed)
     folder = ASSETS / 'checkpoint' if str(path) == 'tabletop' else Path(path).expanduser()
     format = recognise(folder)
     overrides = Overrides.read(folder, overrides)
-    config, recipe, prompt = (lerobot if format == 'LeRobot' else openpi).read(folder, overrides)
+    declared, recipe, prompt = (lerobot if format == 'LeRobot' else openpi).read(folder, overrides)
     weights = Weights(folder / 'model.safetensors')
-    model = _sizes(folder, weights, config, mask, overrides)
-    if recipe.action_dim > model.action_dim:
-        raise CheckpointError(f'{folder}: {recipe.action_dim} actions, but the model makes only {model.action_dim}')
+    config = _sizes(folder, weights, declared, mask, overrides)
+    if recipe.action_dim > config.action_dim:
+        raise CheckpointError(f'{folder}: {recipe.action_dim} actions, but the model makes only {config.action_dim}')
     tokenizer = Tokenizer.from_folder(folder / (overrides.tokenizer or ''))
-    return _policy(Pi05(model, weights.get, device, to, denoise_steps), tokenizer, recipe, prompt)
+    return Checkpoint(config, recipe, _prompt(config, tokenizer, prompt), weights.get)
+
+
+def torch_dtype(dtype: Dtype, device: torch.device) -> torch.dtype:
+    """What ``auto`` means on a device."""
+    if dtype == 'auto':
+        return torch.bfloat16 if device.type == 'cuda' else torch.float32
+    return {'float32': torch.float32, 'bfloat16': torch.bfloat16}[dtype]
 
 
 def recognise(folder: Path) -> Literal['LeRobot', 'openpi']:
@@ -89,47 +127,43 @@ def _instead(folder: Path) -> str:
     return 'Give the folder of a LeRobot or converted openpi checkpoint'
 
 
-def _sizes(folder: Path, weights: Weights, config: lerobot.Config | openpi.Config, mask: Mask,
+def _sizes(folder: Path, weights: Weights, said: lerobot.Config | openpi.Config, mask: Mask,
            overrides: Overrides) -> ModelConfig:
     """The model's sizes, from the tensors and what only the files say; the two must not contradict each other."""
     rest: dict[str, Any] = {'mask': mask}
-    if isinstance(config, lerobot.Config):
-        rest |= {'horizon': config.chunk_size, 'max_prompt': config.tokenizer_max_length, 'schedule': 'indexed',
-                 'min_period': config.min_period, 'max_period': config.max_period, 'vision_float32': True}
-        declared = {'image': config.image_resolution[0], 'action_dim': config.max_action_dim}
+    if isinstance(said, lerobot.Config):
+        rest |= {'horizon': said.chunk_size, 'max_prompt': said.tokenizer_max_length, 'schedule': 'indexed',
+                 'min_period': said.min_period, 'max_period': said.max_period, 'vision_float32': True}
+        declared = {'image': said.image_resolution[0], 'action_dim': said.max_action_dim}
     else:
-        rest |= {'horizon': config.action_horizon, 'schedule': 'additive', 'round_embedding_scale': False}
-        declared = {'action_dim': config.action_dim}
-    model = config_of(weights.shapes, weights.path, overrides.vision_heads or config.vision_heads, **rest)
+        rest |= {'horizon': said.action_horizon, 'schedule': 'additive', 'round_embedding_scale': False}
+        declared = {'action_dim': said.action_dim}
+    config = config_of(weights.shapes, weights.path, overrides.vision_heads or said.vision_heads, **rest)
     for name, value in declared.items():
-        if getattr(model, name) != value:
+        if getattr(config, name) != value:
             raise CheckpointError(f'{folder}: config.json declares {name} {value}, the tensors have '
-                                  f'{getattr(model, name)}; are they of one model?')
-    return model
+                                  f'{getattr(config, name)}; are they of one model?')
+    return config
 
 
-def _random(preset: str, device: torch.device, dtype: torch.dtype, denoise_steps: int, mask: Mask,
-            seed: int) -> Policy:
+def _random(preset: str, mask: Mask, seed: int) -> Checkpoint:
     if preset not in PRESETS:
         raise CheckpointError(f'random:{preset}: unknown size; known are {", ".join(PRESETS)}')
     config = PRESETS[preset].model_copy(update={'mask': mask})
     as_is = Normaliser.make('state', 'IDENTITY', {}, 'lerobot')
     recipe = Recipe('random weights', openpi.CAMERAS, 8, 7, 'lerobot', as_is, as_is,
                     notes=('random weights: the actions mean nothing',))
-    net = Pi05(config, random_tensors(config, seed), device, dtype, denoise_steps)
-    return _policy(net, Tokenizer.from_folder(ASSETS), recipe, {})
+    return Checkpoint(config, recipe, _prompt(config, Tokenizer.from_folder(ASSETS), {}), random_tensors(config, seed))
 
 
-def _policy(net: Pi05, tokenizer: Tokenizer, recipe: Recipe, prompt: dict[str, Any]) -> Policy:
-    if tokenizer.vocab_size > net.config.vocab:
-        raise CheckpointError(f'{tokenizer.source}: {tokenizer.vocab_size} ids, but the model knows '
-                              f"{net.config.vocab}: not this model's tokenizer")
-    limit = net.config.max_prompt
-    if net.config.mask == 'causal_text':
-        prompt, limit = prompt | {'template': 'oxygen'}, min(limit, OXYGEN_MAX_TOKENS)
-    policy = Policy(net, tokenizer, recipe, Prompt(tokenizer, max_tokens=limit, **prompt))
-    _log.info(policy.describe())
-    return policy
+def _prompt(config: ModelConfig, tokenizer: Tokenizer, wording: dict[str, Any]) -> Prompt:
+    if tokenizer.vocab_size > config.vocab:
+        raise CheckpointError(f'{tokenizer.source}: {tokenizer.vocab_size} ids, but the model knows {config.vocab}: '
+                              "not this model's tokenizer")
+    limit = config.max_prompt
+    if config.mask == 'causal_text':
+        wording, limit = wording | {'template': 'oxygen'}, min(limit, OXYGEN_MAX_TOKENS)
+    return Prompt(tokenizer, max_tokens=limit, **wording)
 
 
 def _device(name: str | torch.device) -> torch.device:
