@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from engines import Rig, chunk_alone, observation, policy, text_alone
 from oxygen_ros.engine.wire import Ask, Chunk, Configure, Rejected, Speech, Standing
+from oxygen_ros.kv import PoolFull
 from oxygen_ros.model.observation import Observation
 
 
@@ -127,18 +128,18 @@ def test_when_the_pool_is_full_language_waits_and_control_goes_on():
     rig = Rig(max_live=8)
     taken = []
     rig.engine.act(observation(1))
-    while True:  # somebody else's tails leave no room beside what control needs
-        try:
-            taken.append(rig.engine.pool.tail(50))
-        except RuntimeError:
-            break
+    for capacity in (50, 1):  # somebody else's tails leave no room beside what control needs
+        with pytest.raises(PoolFull):
+            while True:
+                taken.append(rig.engine.pool.tail(capacity))
     rig.engine.ask(Ask('waits', 'Subtask: ', max_tokens=24))
     for number in range(2, 6):
         rig.engine.act(observation(number))
         assert not rig.engine.step()
         np.testing.assert_array_equal(rig.chunk(number), chunk_alone(number))
     assert rig.engine.queued == 1
-    taken.pop().release()
+    for tail in taken:
+        tail.release()
     rig.engine.speak()
     assert rig.final('waits').reason == 'length'
 

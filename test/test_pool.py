@@ -30,12 +30,12 @@ class PoolMachine(RuleBasedStateMachine):
         if self.current:
             self.current.drop_scratch()
 
-    @rule(target=requests, capacity=st.integers(1, 60))
-    def ask(self, capacity):
+    @rule(target=requests, capacity=st.integers(1, 60), near=st.booleans())
+    def ask(self, capacity, near):
         if not self.current:
             return None
         try:
-            tail = self.pool.tail(capacity)
+            tail = self.pool.tail(capacity, after=self.current if near else None)
         except PoolFull:
             return None
         self.held.append((self.current.hold(), tail))
@@ -51,7 +51,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     def runs(self):
         prefixes = {id(p): p for p in [self.current, *(p for p, _ in self.held)] if p}.values()
-        return [(p.start, p.rows + p.scratch) for p in prefixes] + [(t.start, t.capacity) for _, t in self.held]
+        return [(p.start - p.scratch, p.rows + p.scratch) for p in prefixes] + [(t.start, t.capacity) for _, t in self.held]
 
     @invariant()
     def bytes_are_exact(self):
@@ -91,6 +91,14 @@ def test_language_cannot_take_the_room_of_the_next_observation():
             tails.append(pool.tail(7))
     assert len(tails) == (SLOTS - 2 * CONTROL) // 7
     assert pool.prefix(CONTROL).rows == current.rows
+
+
+def test_the_first_tail_follows_its_prefix_so_that_both_are_one_run():
+    pool = Pool(LAYERS, HEAD_DIM, SLOTS, CONTROL)
+    prefix = pool.prefix(20, scratch=4)
+    near, far = pool.tail(10, after=prefix), pool.tail(10, after=prefix)
+    assert near.start == prefix.start + prefix.rows
+    assert far.start == SLOTS - 10
 
 
 def test_a_prefix_lives_until_its_last_holder_lets_go():

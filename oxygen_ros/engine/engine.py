@@ -310,7 +310,7 @@ class Engine:
         """Give waiting requests a tail on the newest prefix, while there is room."""
         while self._current is not None and (request := self.scheduler.next_waiting()) is not None:
             try:
-                tail = self.pool.tail(max(1, len(request.seed)) + request.ask.max_tokens)
+                tail = self.pool.tail(max(1, len(request.seed)) + request.ask.max_tokens, after=self._current)
             except PoolFull:
                 return
             try:

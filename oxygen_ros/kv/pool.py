@@ -18,8 +18,9 @@ class PoolFull(RuntimeError):
 class Prefix:
     """The KV of one observation: written once, then only read. Lives as long as somebody holds it.
 
-    Slots [start, start + rows) are the observation; [start + rows, start + rows + scratch) are the action expert's
-    own rows, rewritten by each denoise step, so that its attention reads prefix and own rows as one run.
+    Slots [start, start + rows) are the observation. The `scratch` slots before them are the action expert's own rows,
+    rewritten by each denoise step: so the expert reads own rows and prefix as one run, and a tail that follows the
+    prefix is read with it as one run too (the order of keys does not matter to attention).
     """
 
     pool: Pool
@@ -41,12 +42,12 @@ class Prefix:
             raise RuntimeError('prefix was already released')
         self.holders -= 1
         if not self.holders:
-            self.pool._give(self.start, self.rows + self.scratch)
+            self.pool._give(self.start - self.scratch, self.scratch + self.rows)
 
     def drop_scratch(self) -> None:
         """Give the expert's rows back: nobody will act on this prefix again."""
         if self.scratch:
-            self.pool._give(self.start + self.rows, self.scratch)
+            self.pool._give(self.start - self.scratch, self.scratch)
             self.scratch = 0
 
 
@@ -115,17 +116,23 @@ class Pool:
         start, free = self._holes[hole]
         self._holes[hole:hole + 1] = [(start + need, free - need)] if free > need else []
         self._count(need)
-        return Prefix(self, start, rows, scratch)
+        return Prefix(self, start + scratch, rows, scratch)
 
-    def tail(self, capacity: int) -> Tail:
-        """Room for one request, from the high end; leaves `control` slots in one run. Raises PoolFull."""
-        for hole in reversed(range(len(self._holes))):
+    def tail(self, capacity: int, after: Prefix | None = None) -> Tail:
+        """Room for one request that leaves `control` slots in one run. Raises PoolFull.
+
+        Right behind the prefix `after` if that is free, otherwise from the high end.
+        """
+        behind = after.start + after.rows if after is not None else -1
+        for hole in sorted(range(len(self._holes)), key=lambda i: (self._holes[i][0] != behind, -i)):
             start, free = self._holes[hole]
             others = max((f for i, (_, f) in enumerate(self._holes) if i != hole), default=0)
             if free >= capacity and max(free - capacity, others) >= self.control:
-                self._holes[hole:hole + 1] = [(start, free - capacity)] if free > capacity else []
+                at = start if start == behind else start + free - capacity
+                rest = start + capacity if start == behind else start
+                self._holes[hole:hole + 1] = [(rest, free - capacity)] if free > capacity else []
                 self._count(capacity)
-                return Tail(self, start + free - capacity, capacity)
+                return Tail(self, at, capacity)
         raise PoolFull(f'no run of {capacity} free slots for a request beside the {self.control} kept for control')
 
     def _count(self, rows: int) -> None:

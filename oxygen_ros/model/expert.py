@@ -79,7 +79,7 @@ class Expert:
         if prefix.scratch < horizon:
             raise ValueError(f'the prefix keeps {prefix.scratch} scratch rows, the chunk needs {horizon}')
         cos, sin = self.rope.at(torch.arange(prefix.rows, prefix.rows + horizon, device=noise.device))
-        seen = slice(prefix.start, prefix.start + prefix.rows + horizon)
+        seen = slice(prefix.start - horizon, prefix.start + prefix.rows)  # own rows, then the prefix
         x, dt = noise, -1.0 / self.steps
         for step in self.table:
             h = self.action_in(x).to(dtype)
@@ -108,7 +108,7 @@ class _Block:
         rows = h.shape[0]
         qkv = self.qkv(_modulate(h, mod1)).view(rows, self.heads + 2, self.head_dim)
         qk = Rope.rotate(qkv[:, :-1], cos, sin)
-        k[-rows:] = qk[:, -1]
-        v[-rows:] = qkv[:, -1]
+        k[:rows] = qk[:, -1]
+        v[:rows] = qkv[:, -1]
         h = torch.addcmul(h, self.out(attend(qk[:, :-1], k, v)), mod1[2].to(h.dtype))
         return torch.addcmul(h, self.down(geglu(self.gate_up(_modulate(h, mod2)))), mod2[2].to(h.dtype))
