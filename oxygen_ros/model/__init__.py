@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ['CheckpointError', 'load']
+__all__ = ['CheckpointError', 'load', 'read']
 
 
 def __getattr__(name: str) -> Any:
