@@ -4,8 +4,6 @@ Everything but the pictures is drawn anew each time, so that a picture teaches e
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import torch
 
@@ -33,51 +31,43 @@ def normaliser(what: str) -> Normaliser:
 
 
 class Batches:
-    """An endless, seeded stream of batches over ``frames``."""
+    """A seeded series of batches over ``frames``: the same (seed, step) always gives the same batch."""
 
     def __init__(self, frames: Frames, tokenizer: Tokenizer, size: int, seed: int, horizon: int = 10,
                  samples: int = 4) -> None:
-        self.frames, self.size, self.samples, self.horizon = frames, size, samples, horizon
+        self.frames, self.size, self.seed, self.samples, self.horizon = frames, size, seed, samples, horizon
         self.tokenizer = tokenizer
         self._prompt = Prompt(tokenizer, max_tokens=MAX_PROMPT)
         self._norm = normaliser('state')
-        self._rng = np.random.default_rng(seed)
 
-    def __iter__(self) -> Iterator[Batch]:
-        while True:
-            order = self._rng.permutation(len(self.frames))
-            for start in range(0, len(order) - self.size + 1, self.size):
-                yield self.make(order[start:start + self.size])
-
-    def make(self, rows: np.ndarray) -> Batch:
-        """One batch of the given frames, with freshly drawn tasks and noise."""
-        frames, rng = self.frames.take(rows), self._rng
+    def at(self, step: int) -> tuple[Batch, list[list[str]]]:
+        """The batch of one step, and the kinds of speech in it: [observation][request]."""
+        rng = np.random.default_rng((self.seed, step))
+        frames = self.frames.take(rng.integers(len(self.frames), size=self.size))
         layouts = [Layout.of(cubes) for cubes in frames.cubes]
         tips = arm.fingertip(frames.q)
-        intents = [self._intent(layout, VERBS[verb], COLOURS[colour])
+        intents = [_intent(layout, VERBS[verb], COLOURS[colour], rng)
                    for layout, verb, colour in zip(layouts, frames.verb, frames.colour)]
         goals = np.array([np.full(3, np.nan) if i.verb == 'stay' else i.goal(layout) for i, layout in zip(intents, layouts)])
         state = self._norm.normalise(frames.q)
         prompts = [self._prompt.encode(words.instruction(intent, rng), q).ids for intent, q in zip(intents, state)]
-        texts = [self._text(layout, intent, tip) for layout, intent, tip in zip(layouts, intents, tips)]
+        kinds = [[*_OFTEN, _SELDOM[rng.integers(len(_SELDOM))]] for _ in layouts]
+        texts = [self._text(*task, rng) for task in zip(kinds, layouts, intents, tips)]
         actions = torch.from_numpy(self._norm.normalise(chunk(frames.q, goals, self.horizon)).astype(np.float32))
-        noise = rng.standard_normal((len(rows), self.samples, *actions.shape[1:]), np.float32)
+        noise = rng.standard_normal((self.size, self.samples, *actions.shape[1:]), np.float32)
         # as openpi draws them: more often near pure noise, never quite 0
-        times = rng.beta(1.5, 1.0, (len(rows), self.samples)).astype(np.float32) * 0.999 + 0.001
-        text, owner, step, targets = (_padded(column, fill) for column, fill in zip(zip(*texts), (0, -1, 0, -1)))
-        return Batch(torch.from_numpy(frames.images), _padded(prompts, 0), torch.tensor([len(p) for p in prompts]),
-                     text, owner, step, targets, actions, torch.from_numpy(noise), torch.from_numpy(times))
+        times = rng.beta(1.5, 1.0, (self.size, self.samples)).astype(np.float32) * 0.999 + 0.001
+        text, owner, step_of, targets = (_padded(column, fill) for column, fill in zip(zip(*texts), (0, -1, 0, -1)))
+        batch = Batch(torch.from_numpy(frames.images), _padded(prompts, 0), torch.tensor([len(p) for p in prompts]),
+                      text, owner, step_of, targets, actions, torch.from_numpy(noise), torch.from_numpy(times))
+        return batch, kinds
 
-    def _intent(self, layout: Layout, verb: str, colour: str) -> Intent:
-        if self._rng.random() < _OWN:
-            return Intent(verb, colour)
-        return random_intent(layout, self._rng, stay=0.15)
-
-    def _text(self, layout: Layout, intent: Intent, tip: np.ndarray) -> tuple[list[int], ...]:
-        """Ids, owners, steps and targets of this observation's requests."""
+    def _text(self, kinds: list[str], layout: Layout, intent: Intent, tip: np.ndarray,
+              rng: np.random.Generator) -> tuple[list[int], ...]:
+        """Ids, owners, steps and targets of one observation's requests."""
         ids, owners, steps, targets = [], [], [], []
-        for owner, kind in enumerate((*_OFTEN, _SELDOM[self._rng.integers(len(_SELDOM))])):
-            seed, colour = words.ask(kind, layout, self._rng)
+        for owner, kind in enumerate(kinds):
+            seed, colour = words.ask(kind, layout, rng)
             head = self.tokenizer.encode(seed)
             tail = self.tokenizer.encode(words.answer(kind, layout, intent, tip, colour))
             ids += head + tail
@@ -85,6 +75,12 @@ class Batches:
             steps += range(len(head) + len(tail))
             targets += [-1] * (len(head) - 1) + tail + [self.tokenizer.eos_id]
         return ids, owners, steps, targets
+
+
+def _intent(layout: Layout, verb: str, colour: str, rng: np.random.Generator) -> Intent:
+    if rng.random() < _OWN:
+        return Intent(verb, colour)
+    return random_intent(layout, rng, stay=0.15)
 
 
 def _padded(rows: tuple[list[int], ...] | list[list[int]], fill: int) -> torch.Tensor:
