@@ -277,17 +277,20 @@ class InferenceNode(LifecycleNodeMixin, Node):
         problems = [*self._troubles.values(), *self.inputs.problems(now, self._clock_ns(), self.parameters.max_skew_s)]
         if not self._instruction:
             problems.append(Problem('task', 'empty', 'no instruction: publish one, or set the parameter instruction'))
-        if not any(problem.blocking for problem in problems) and not self._engine.busy:
+        thinking = self._engine.busy
+        if not thinking and not any(problem.blocking for problem in problems):
             snapshot, found = self.inputs.snapshot(self._clock_ns())
             problems += found
             if snapshot is not None:
                 problems += self._observe(snapshot, now + period)
-        if not self._engine.busy or any(problem.blocking for problem in problems):
+        if not thinking:  # else look again at the next tick: a slow engine sets the pace
             self._next_cycle = max(self._next_cycle + period, now)
         begun, over = self.notices.update(problems, now)
         for problem in begun:
-            self.get_logger().log(f'{problem}' + ('; not moving until it is over' if problem.blocking else ''),
-                                  40 if problem.blocking else 30)
+            if problem.blocking:  # two lines: rclpy's logger keeps one severity per line of code
+                self.get_logger().error(f'{problem}; not moving until it is over')
+            else:
+                self.get_logger().warning(str(problem))
         for problem in over:
             self.get_logger().info(f'{problem.source}: {problem.kind} is over')
         if any(problem.blocking for problem in problems):

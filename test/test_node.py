@@ -1,0 +1,291 @@
+"""The node as a user runs it, over real DDS, with an engine that has no model."""
+import itertools
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip('rclpy')
+
+from arm_engine import HORIZON, JOINTS, PERIOD, SPEED  # noqa: E402
+from lifecycle_msgs.msg import Transition  # noqa: E402
+from rcl_interfaces.srv import DescribeParameters, GetParameters  # noqa: E402
+from ros_helpers import Arm, jtc_faults, seconds, write_contract  # noqa: E402
+from std_msgs.msg import String  # noqa: E402
+from std_srvs.srv import SetBool, Trigger  # noqa: E402
+
+from oxygen_ros.node.parameters import ParameterError, document, parse, specs  # noqa: E402
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def arm(start, peer, tmp_path):
+    """arm(**parameters) -> a running Arm in a namespace of its own."""
+    made = []
+
+    def make(*arguments, robot=True, contract=None, **parameters):
+        path = write_contract(tmp_path, **(contract or {}))
+        made.append(Arm(start, peer, f'/arm{next(_numbers)}', path, *arguments, robot=robot, **parameters))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+# --- motion ------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize('stamp_mode', ['zero', 'now', 'observation'])
+def test_actions_pass_the_controllers_own_rules_in_every_stamp_mode(arm, stamp_mode):
+    robot = arm(stamp_mode=stamp_mode)
+    robot.moves(20)
+    clock = robot.peer.node.get_clock()
+    received = clock.now().nanoseconds * 1e-9
+    for message in robot.actions[-10:]:
+        assert not jtc_faults(message, received=received)
+        assert message.joint_names == list(JOINTS), 'the order of the contract, by name'
+        stamp, first = seconds(message.header.stamp), seconds(message.points[0].time_from_start)
+        assert (stamp == 0) == (stamp_mode == 'zero')
+        if stamp_mode == 'observation':
+            observed = [seconds(chunk.header.stamp) for chunk in robot.chunks]
+            assert any(abs(stamp - one) < 1e-6 for one in observed) and first > PERIOD
+        else:
+            assert first == pytest.approx(PERIOD, abs=1e-9)
+        positions = np.array([point.positions for point in message.points])
+        assert np.isfinite(positions).all() and (np.abs(positions) <= (1.0, 2.0)).all()
+
+
+def test_the_motion_follows_the_policy_from_where_the_robot_is(arm):
+    robot = arm(robot=True)
+    robot.robot.positions.update(shoulder=0.5, elbow=-0.5)
+    robot.moves(10)
+    first = np.array(robot.actions[0].points[0].positions)
+    assert first == pytest.approx([0.5 + SPEED * PERIOD, -0.5 + SPEED * PERIOD], abs=0.02)
+
+
+def test_each_chunk_is_published_once_raw_and_explained(arm):
+    robot = arm()
+    robot.peer.wait_for(lambda: len(robot.chunks) >= 5)
+    chunks = robot.chunks[:5]
+    assert [chunk.sequence for chunk in chunks] == sorted({chunk.sequence for chunk in chunks})
+    for chunk in chunks:
+        assert (chunk.horizon, chunk.action_dim, len(chunk.data)) == (HORIZON, 2, 2 * HORIZON)
+        assert list(chunk.names) == list(JOINTS) and chunk.semantics == 'absolute_position'
+        assert seconds(chunk.period) == pytest.approx(PERIOD) and 0 <= chunk.latency < 20
+        assert chunk.data[:2].tolist() == pytest.approx([SPEED * PERIOD] * 2)
+
+
+def test_actions_keep_coming_between_the_chunks_of_a_slow_engine(arm):
+    robot = arm(instruction='"sleep 0.4"')
+    robot.moves()
+    chunks, actions = len(robot.chunks), len(robot.actions)
+    robot.peer.wait_for(lambda: len(robot.chunks) >= chunks + 2)
+    assert len(robot.actions) - actions > 10, '50 Hz against 2.5 Hz'
+
+
+@pytest.mark.parametrize('semantics', ['velocity', 'cartesian'])
+def test_what_is_no_position_never_reaches_the_position_topic(arm, semantics):
+    robot = arm(contract={'semantics': semantics})
+    robot.peer.wait_for(lambda: len(robot.chunks) >= 5)
+    assert robot.chunks[0].semantics == semantics and not robot.actions
+
+
+# --- speech ------------------------------------------------------------------------------------------------------
+def test_a_question_is_answered_while_actions_go_on(arm):
+    robot = arm()
+    robot.moves()
+    request = robot.ask(max_tokens=30)
+    first = robot.peer.wait_for(lambda: next((t for t in robot.speech if t.request_id == request), None))
+    assert not first.is_final, 'it streams'
+    actions = len(robot.actions)
+    tokens = robot.answer(request)
+    assert len(robot.actions) > actions
+    assert [token.sequence for token in tokens] == list(range(len(tokens))), 'no gaps'
+    assert ''.join(token.delta for token in tokens[:-1]) in tokens[-1].text
+    assert [token.is_final for token in tokens].count(True) == 1 and tokens[-1].finish_reason == 'length'
+    robot.peer.wait_for(lambda: tokens[-1].text in [message.data for message in robot.said])
+
+
+def test_cancel_ends_a_request_with_the_reason(arm):
+    robot = arm(**{'speech.max_tokens': 4000, 'speech.narration.every_cycles': 0})
+    robot.moves()
+    request = robot.ask()
+    robot.peer.wait_for(lambda: any(token.request_id == request for token in robot.speech))
+    robot.peer.publisher(String, f'{robot.namespace}/cancel').publish(String(data=request))
+    assert robot.answer(request)[-1].finish_reason == 'cancelled'
+    assert not robot.said
+    robot.moves()
+
+
+@pytest.mark.parametrize('fields, expected', [
+    ({'seed': ''}, 'seed is empty'), ({'temperature': float('nan')}, 'temperature is nan'),
+    ({'temperature': -1.0}, 'temperature is -1'), ({'deadline': float('inf')}, 'deadline is inf')])
+def test_a_request_that_makes_no_sense_is_refused_with_the_reason(arm, fields, expected):
+    robot = arm()
+    robot.moves()
+    token, = robot.answer(robot.ask(**fields))
+    assert token.finish_reason == 'error' and expected in token.detail
+
+
+def test_a_request_without_an_id_is_given_one(arm):
+    robot = arm()
+    robot.moves()
+    robot.ask(request_id='', max_tokens=2)
+    robot.peer.wait_for(lambda: any(token.request_id and token.is_final and token.channel == 'question'
+                                    for token in robot.speech))
+
+
+# --- services, lifecycle -----------------------------------------------------------------------------------------
+def test_pause_stops_the_motion_but_not_the_speech(arm):
+    robot = arm()
+    robot.moves()
+    pause = f'{robot.namespace}/pause'
+    assert robot.peer.call(SetBool, pause, SetBool.Request(data=True)).success
+    robot.stands_still()
+    assert robot.answer(robot.ask(max_tokens=3))[-1].finish_reason == 'length'
+    assert len(robot.actions[-1].points) == 1
+    assert robot.peer.call(SetBool, pause, SetBool.Request(data=False)).success
+    robot.moves()
+
+
+def test_reset_drops_requests_and_goes_on(arm):
+    robot = arm(**{'speech.max_tokens': 4000, 'speech.narration.every_cycles': 0})
+    robot.moves()
+    request = robot.ask()
+    robot.peer.wait_for(lambda: any(token.request_id == request for token in robot.speech))
+    assert robot.peer.call(Trigger, f'{robot.namespace}/reset', Trigger.Request()).success
+    assert robot.answer(request)[-1].finish_reason == 'cancelled'
+    robot.moves()
+
+
+def test_the_whole_lifecycle_and_again(arm):
+    robot = arm(autostart=False, **{'speech.max_tokens': 4000, 'speech.narration.every_cycles': 0})
+    assert robot.state() == 'unconfigured'
+    for _ in range(2):
+        assert robot.change_state(Transition.TRANSITION_CONFIGURE) and robot.state() == 'inactive'
+        before = len(robot.actions)
+        assert robot.change_state(Transition.TRANSITION_ACTIVATE)
+        robot.moves()
+        request = robot.ask()
+        robot.peer.wait_for(lambda asked=request: any(token.request_id == asked for token in robot.speech))
+        assert robot.change_state(Transition.TRANSITION_DEACTIVATE) and robot.state() == 'inactive'
+        assert robot.answer(request)[-1].finish_reason == 'cancelled', 'speech is ended'
+        assert len(robot.actions) > before and len(robot.actions[-1].points) == 1, 'the last word is to hold'
+        assert robot.change_state(Transition.TRANSITION_CLEANUP) and robot.state() == 'unconfigured'
+    assert robot.node.returncode is None
+
+
+def test_a_transition_that_is_impossible_is_refused_and_survived(arm):
+    robot = arm(autostart=False)
+    assert not robot.change_state(Transition.TRANSITION_ACTIVATE)
+    assert robot.state() == 'unconfigured'
+    assert robot.change_state(Transition.TRANSITION_CONFIGURE)
+
+
+def test_services_answer_while_the_model_loads(arm):
+    robot = arm(checkpoint='"slow 3"')
+    robot.says('loading')
+    request = GetParameters.Request(names=['publish_rate_hz'])
+    values = robot.peer.call(GetParameters, f'{robot.namespace}/oxygen/get_parameters', request).values
+    assert values[0].double_value == 50.0 and robot.state() == 'unconfigured'
+    robot.moves()
+
+
+@pytest.mark.parametrize('moment', ['importing', 'loading', 'moving', 'thinking'])
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
+def test_it_ends_at_once_and_cleanly_at_any_moment(arm, moment, number):
+    robot = arm(checkpoint='"slow 30"' if moment == 'loading' else 'fake', robot=moment != 'importing',
+                instruction='"sleep 30"' if moment == 'thinking' else 'fine')
+    if moment == 'loading':
+        robot.says('loading')
+    elif moment == 'thinking':
+        robot.says('active')
+        robot.peer.wait_for(lambda: robot.status)
+    elif moment == 'moving':
+        robot.moves()
+    else:
+        robot.peer.wait_for(lambda: Path(f'/proc/{robot.node.pid}/maps').exists() and
+                            '_rclpy_pybind11' in Path(f'/proc/{robot.node.pid}/maps').read_text(), what='imports')
+    os.kill(robot.node.pid, number)
+    assert robot.node.wait(5.0) == 0, robot.node.output
+    assert 'Traceback' not in robot.node.output
+    if moment == 'moving':
+        robot.peer.wait_for(lambda: len(robot.actions[-1].points) == 1, what='the hold before the end')
+
+
+# --- parameters --------------------------------------------------------------------------------------------------
+def test_parameters_are_checked_applied_or_read_only(arm):
+    robot = arm()
+    robot.moves()
+    for name, value, expected in (('publish_rate_hz', 0.0, 'out of range'), ('publish_rate_hz', 'fast', 'number'),
+                                  ('publish_rate_hz', 5.0, 'cycle_rate_hz'), ('stamp_mode', 'now', 'read-only'),
+                                  ('engine.max_live', 3, 'read-only'), ('stop_mode', 'panic', "'hold' or 'finish'"),
+                                  ('speech.max_tokens', 4000, 'start value')):
+        good, reason = robot.set(name, value)
+        assert not good and expected in reason, (name, value, reason)
+    assert robot.set('publish_rate_hz', 100) == (True, ''), 'an integer is as good as a float'
+    assert robot.set('speech.narration.every_cycles', 0) == (True, '')
+    chunks, actions = len(robot.chunks), len(robot.actions)
+    robot.peer.wait_for(lambda: len(robot.chunks) >= chunks + 10)
+    assert len(robot.actions) - actions > 70, 'ten actions for each chunk, no longer five'
+
+
+def test_parameters_describe_themselves(arm):
+    robot = arm(autostart=False, robot=False)
+    names = [spec.name for spec in specs()]
+    request = DescribeParameters.Request(names=names)
+    answer = robot.peer.call(DescribeParameters, f'{robot.namespace}/oxygen/describe_parameters', request)
+    described = {d.name: d for d in answer.descriptors}
+    assert list(described) == names and all(d.description for d in described.values())
+    assert described['publish_rate_hz'].floating_point_range[0].to_value == 1000.0
+    assert described['engine.threads'].integer_range[0].from_value == 1
+    assert described['contract'].read_only and not described['publish_rate_hz'].read_only
+    assert 'observation' in described['stamp_mode'].additional_constraints
+
+
+def test_bad_parameters_at_the_start_are_one_clear_message(arm):
+    robot = arm(publish_rate_hz=0, robot=False)
+    assert robot.node.wait(20.0) == 2
+    assert 'publish_rate_hz' in robot.node.output and 'Traceback' not in robot.node.output
+
+
+def test_a_misspelt_parameter_is_pointed_out(arm):
+    robot = arm(autostart=False, robot=False, publish_rate=10.0)
+    robot.says('no parameter publish_rate: did you mean publish_rate_hz')
+
+
+@pytest.mark.parametrize('name, value, expected', [
+    ('publish_rate_hz', float('nan'), 'publish_rate_hz'), ('cycle_rate_hz', 60.0, 'must not exceed'),
+    ('engine.threads', 255, 'at most'), ('speech.memory.every_cycles', 5, 'needs a seed'), ('nonsense', 1, 'no such'),
+    ('speech.narration.seed', '', 'needs a seed'), ('autostart', 'perhaps', 'autostart')])
+def test_validation_names_the_parameter_and_the_reason(name, value, expected):
+    with pytest.raises(ParameterError, match=expected):
+        parse({name: value})
+
+
+def test_every_default_is_valid_and_no_seed_is_the_systems():
+    values = parse({spec.name: spec.default for spec in specs()})
+    assert values == parse({}) and values.engine_options('x').noise_seed is None
+    assert values.engine_options('x').checkpoint == 'x'
+    assert [standing.channel for standing in values.speech.standing()] == ['narration']
+
+
+def test_the_documentation_is_current():
+    assert (Path(__file__).parents[1] / 'docs' / 'parameters.md').read_text() == document(), (
+        'run: python -m oxygen_ros.node.parameters > docs/parameters.md')
+
+
+# --- more than one -----------------------------------------------------------------------------------------------
+def test_two_robots_in_one_domain_do_not_disturb_each_other(arm):
+    left, right = arm(), arm()
+    left.robot.positions.update(shoulder=0.6)
+    right.robot.positions.update(shoulder=-0.6)
+    left.moves()
+    right.moves()
+    left.peer.call(SetBool, f'{left.namespace}/pause', SetBool.Request(data=True))
+    left.stands_still()
+    right.moves()
+    assert all(message.points[0].positions[0] > 0 for message in left.actions[3:])
+    assert all(message.points[0].positions[0] < 0 for message in right.actions[3:])

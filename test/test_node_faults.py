@@ -1,0 +1,307 @@
+"""Whatever breaks: one clear message, no motion on garbage, and on again by itself when it is mended."""
+import itertools
+import os
+import signal
+from array import array
+
+import numpy as np
+import pytest
+
+pytest.importorskip('rclpy')
+
+import psutil  # noqa: E402
+from hypothesis import HealthCheck, given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+from lifecycle_msgs.msg import Transition  # noqa: E402
+from rclpy.qos import QoSProfile, ReliabilityPolicy, qos_profile_sensor_data  # noqa: E402
+from ros_helpers import Arm, write_contract  # noqa: E402
+from rosgraph_msgs.msg import Clock  # noqa: E402
+from sensor_msgs.msg import CompressedImage, Image, JointState  # noqa: E402
+from std_msgs.msg import String  # noqa: E402
+
+from oxygen_ros.msg import SpeechRequest  # noqa: E402
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def arm(start, peer, tmp_path):
+    """arm(**parameters) -> a running Arm in a namespace of its own."""
+    made = []
+
+    def make(*arguments, robot=True, contract=None, **parameters):
+        path = write_contract(tmp_path, **(contract or {}))
+        made.append(Arm(start, peer, f'/bad{next(_numbers)}', path, *arguments, robot=robot, **parameters))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def break_camera(robot):
+    del robot.cameras['wrist']
+
+
+def freeze_camera(robot):
+    robot.frozen.add('wrist')
+
+
+def change_encoding(robot):
+    robot.cameras['wrist'] = '16UC1'
+
+
+def break_joints(robot):
+    robot.joints_work = False
+
+
+def rename_joint(robot):
+    robot.positions = {'shoulder': 0.0, 'ellbow': 0.0}
+
+
+def spoil_joint(robot):
+    robot.positions['elbow'] = float('nan')
+
+
+def mend(robot):
+    robot.cameras.update(front='rgb8', wrist='rgb8')
+    robot.frozen.clear()
+    robot.joints_work = True
+    robot.positions = {'shoulder': 0.0, 'elbow': 0.0}
+
+
+@pytest.mark.parametrize('fault, expected', [
+    (break_camera, r'camera wrist on \S+/wrist/image: nothing received for'),
+    (freeze_camera, r'camera wrist on \S+/wrist/image: the same stamp'),
+    (change_encoding, r"camera wrist on \S+/wrist/image: encoding '16UC1' is depth"),
+    (break_joints, r'joint_states: joint shoulder, elbow: nothing received for'),
+    (rename_joint, r'joint_states: joint elbow: nothing received for'),
+    (spoil_joint, r'joint_states: joint elbow: position is nan'),
+], ids=lambda value: getattr(value, '__name__', ''))
+def test_a_fault_of_the_robot_is_named_once_stops_it_and_is_recovered_from(arm, fault, expected):
+    robot = arm()
+    robot.moves()
+    fault(robot.robot)
+    robot.says(expected)
+    held = robot.stands_still()
+    assert np.isfinite(held.points[0].positions).all()
+    assert robot.count('not moving until it is over') == 1, robot.node.output
+    assert robot.status_of('node').level == b'\x02'
+    mend(robot.robot)
+    robot.moves()
+    robot.says('is over$|is over\n')
+
+
+@pytest.mark.parametrize('fault, expected', [
+    (break_camera, 'camera wrist'), (change_encoding, '16UC1'), (rename_joint, 'joint elbow: no message gives'),
+    (spoil_joint, 'position is nan')], ids=lambda value: getattr(value, '__name__', ''))
+def test_nothing_moves_when_the_fault_is_there_from_the_start(arm, fault, expected):
+    robot = arm(autostart=False)
+    fault(robot.robot)
+    assert robot.change_state(Transition.TRANSITION_CONFIGURE) and robot.change_state(Transition.TRANSITION_ACTIVATE)
+    robot.says(expected)
+    beats = len(robot.status)
+    robot.peer.wait_for(lambda: len(robot.status) >= beats + 2)
+    assert not robot.actions and not robot.chunks
+
+
+def test_finish_lets_the_chunk_run_out_and_then_is_silent(arm):
+    robot = arm(stop_mode='finish')
+    robot.moves()
+    break_camera(robot.robot)
+    robot.says('wrist/image: nothing received')
+    robot.moves(2)
+    robot.says('the chunk has run out')
+    last, beats = len(robot.actions), len(robot.status)
+    robot.peer.wait_for(lambda: len(robot.status) >= beats + 2)
+    assert len(robot.actions) == last
+    final = [robot.actions[-1].points[-1].positions[0], robot.chunks[-1].data[-2]]
+    assert final[0] == pytest.approx(final[1], abs=1e-3), 'it ended with the last action of the chunk'
+
+
+def test_an_optional_camera_may_be_missing(arm):
+    cameras = [{'name': 'front', 'topic': 'front/image'},
+               {'name': 'wrist', 'topic': 'wrist/image', 'required': False}]
+    robot = arm(contract={'cameras': cameras})
+    break_camera(robot.robot)
+    robot.moves()
+    robot.says('camera wrist')
+
+
+@pytest.mark.parametrize('text', ['', '   ', '\n'])
+def test_an_empty_task_is_rejected_and_the_one_before_goes_on(arm, text):
+    robot = arm()
+    robot.moves()
+    robot.robot.task(text)
+    robot.says("task rejected: it is empty; going on with 'fine'")
+    robot.moves()
+
+
+def test_without_any_instruction_nothing_moves_until_one_comes(arm):
+    robot = arm(contract={'instruction': ' '})
+    robot.says('task: no instruction')
+    assert not robot.actions
+    robot.peer.publisher(String, f'{robot.namespace}/task').publish(String(data='fine'))  # not latched
+    robot.moves()
+
+
+# --- configuration -----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize('changes, parameters, expected', [
+    ({'semantics': 'torque'}, {}, 'contract.yaml: semantics: .*torque'),
+    ({'actions': [{'joint': 'elbow'}]}, {}, 'elbow has no limits'),
+    ({}, {'contract': '/no/such/file.yaml'}, '/no/such/file.yaml: cannot be read'),
+    ({}, {'checkpoint': 'broken_folder'}, 'weights of broken_folder are damaged'),
+    ({'cameras': [{'name': 'left', 'topic': 'l'}]}, {}, 'does not fit the checkpoint: .*does not know left'),
+    ({'state': [{'joint': j} for j in ('shoulder', 'elbow', 'grip')]}, {}, '3 entries, but the checkpoint reads 2'),
+])
+def test_what_cannot_be_configured_is_said_once_and_the_node_stays_manageable(arm, changes, parameters, expected):
+    robot = arm(robot=False, contract=changes, **parameters)
+    robot.says(f'cannot configure: .*{expected}')
+    assert robot.count('cannot configure') == 1 and 'Traceback' not in robot.node.output
+    assert robot.state() == 'unconfigured'
+    assert not robot.change_state(Transition.TRANSITION_CONFIGURE) and robot.state() == 'unconfigured'
+    assert not robot.actions
+
+
+def test_a_mended_contract_can_be_configured(arm, tmp_path):
+    robot = arm(contract={'semantics': 'torque'})
+    robot.says('cannot configure')
+    write_contract(tmp_path)
+    assert robot.change_state(Transition.TRANSITION_CONFIGURE) and robot.change_state(Transition.TRANSITION_ACTIVATE)
+    robot.moves()
+
+
+# --- the engine --------------------------------------------------------------------------------------------------
+def engine_of(robot):
+    engine, = psutil.Process(robot.node.pid).children()
+    return engine
+
+
+def test_the_engine_may_be_killed_and_comes_back(arm):
+    robot = arm(**{'speech.max_tokens': 4000, 'speech.narration.every_cycles': 0})
+    robot.moves()
+    request = robot.ask()
+    robot.peer.wait_for(lambda: any(token.request_id == request for token in robot.speech))
+    os.kill(engine_of(robot).pid, signal.SIGKILL)
+    robot.says('engine: the engine process was ended by SIGKILL.*not moving')
+    assert robot.answer(request)[-1].finish_reason == 'error'
+    newest = robot.chunks[-1].sequence
+    robot.peer.wait_for(lambda: robot.chunks[-1].sequence > newest, 40.0, 'a chunk of the new engine')
+    robot.moves()
+    assert robot.count('SIGKILL') == 1
+    assert robot.count('the engine is back') == 1
+    robot.peer.wait_for(lambda: robot.status[-1].restarts == 1 and robot.status[-1].healthy)
+    cycles = [status.cycles for status in robot.status]
+    assert cycles == sorted(cycles), 'counters go on over the restart'
+
+
+@pytest.mark.parametrize('instruction, expected', [('nan', 'observation: .*not finite'),
+                                                   ('reject too dark', 'observation: too dark')])
+def test_what_the_engine_cannot_make_is_not_published(arm, instruction, expected):
+    robot = arm()
+    robot.moves()
+    robot.robot.task(instruction)
+    robot.says(expected)
+    robot.stands_still()
+    assert all(np.isfinite(chunk.data).all() for chunk in robot.chunks)
+    assert all(np.isfinite(point.positions).all() for message in robot.actions for point in message.points)
+    robot.robot.task('fine')
+    robot.moves()
+
+
+# --- time and transport ------------------------------------------------------------------------------------------
+def test_time_that_goes_back_drops_everything_and_goes_on(arm):
+    robot = arm(use_sim_time=True, robot=False,
+                contract={'cameras': [{'name': 'front', 'topic': 'front/image'}]})
+    clock = robot.peer.publisher(Clock, '/clock')
+    images = robot.peer.publisher(Image, f'{robot.namespace}/front/image', qos_profile_sensor_data)
+    joints = robot.peer.publisher(JointState, f'{robot.namespace}/joint_states')
+
+    def play(second):
+        """A tenth of a second of a bag, at ``second``."""
+        stamp = Clock().clock.__class__(sec=int(second), nanosec=int(second % 1 * 1e9))
+        clock.publish(Clock(clock=stamp))
+        image = Image(height=8, width=8, encoding='rgb8', step=24, data=array('B', bytes(192)))
+        image.header.stamp = stamp
+        images.publish(image)
+        state = JointState(name=['shoulder', 'elbow'], position=[0.0, 0.0])
+        state.header.stamp = stamp
+        joints.publish(state)
+
+    def until(condition, second):
+        """Play on from ``second`` until the condition holds."""
+        times = itertools.count()
+
+        def step():
+            play(second + 0.05 * next(times))
+            return condition()
+        robot.peer.wait_for(step)
+
+    until(lambda: len(robot.actions) > 5, 100.0)
+    until(lambda: 'ROS time jumped' in robot.node.output, 2.0)
+    have = len(robot.chunks)
+    until(lambda: len(robot.chunks) > have + 2, 2.5)
+    assert robot.chunks[-1].header.stamp.sec < 50
+    have = len(robot.diagnostics)
+    robot.peer.wait_for(lambda: len(robot.diagnostics) > have + 1, what='diagnostics while the clock stands still')
+
+
+@pytest.mark.parametrize('reliability', [ReliabilityPolicy.BEST_EFFORT, ReliabilityPolicy.RELIABLE])
+def test_cameras_of_both_reliabilities_are_heard(arm, peer, reliability):
+    robot = arm(robot=False)
+    from ros_helpers import Robot
+    qos = QoSProfile(depth=5, reliability=reliability)
+    robot.robot = Robot(peer.node, robot.namespace, joint_qos=qos, image_qos=qos)
+    robot.moves()
+
+
+def test_an_incompatible_qos_is_said_and_shown(arm):
+    namespace = f'/bad{next(_numbers)}'
+    override = f'qos_overrides.{namespace}/front/image.subscription.reliability'
+    robot = arm('-r', f'__ns:={namespace}', **{override: 'reliable'})
+    robot.robot.close()
+    from ros_helpers import Robot
+    robot.robot = Robot(robot.peer.node, namespace)
+    robot.says(f'{namespace}/front/image: the other end wants another RELIABILITY')
+
+
+# --- rubbish -----------------------------------------------------------------------------------------------------
+def test_a_thousand_malformed_messages_of_every_kind_change_nothing(arm, peer):
+    robot = arm(contract={'cameras': [{'name': 'front', 'topic': 'front/image', 'required': False},
+                                      {'name': 'wrist', 'topic': 'wrist/image', 'compressed': True,
+                                       'required': False}]})
+    robot.robot.cameras.pop('wrist')
+    robot.moves()
+    prefix = robot.namespace
+    send = {kind: peer.publisher(kind, f'{prefix}/{topic}', 100) for kind, topic in (
+        (Image, 'front/image'), (CompressedImage, 'wrist/image'), (JointState, 'joint_states'),
+        (SpeechRequest, 'ask'), (String, 'task'))}
+    text = st.text(max_size=12).filter(lambda s: '\0' not in s)
+    number = st.floats(width=32)
+    size = st.integers(0, 2**32 - 1)
+    data = st.binary(max_size=64).map(lambda b: array('B', b))
+    kinds = st.one_of(
+        st.builds(Image, height=size, width=size, step=size, encoding=text | st.sampled_from(['rgb8', 'mono16']),
+                  is_bigendian=st.integers(0, 255), data=data),
+        st.builds(CompressedImage, format=text, data=data),
+        st.builds(JointState, name=st.lists(text | st.sampled_from(['shoulder', 'elbow']), max_size=4),
+                  position=st.lists(number, max_size=5), velocity=st.lists(number, max_size=2)),
+        st.builds(SpeechRequest, request_id=text, channel=text, seed=text, temperature=number, deadline=number,
+                  max_tokens=size, stop=st.lists(text, max_size=2)),
+        st.builds(String, data=st.sampled_from(['', ' ', '\n'])))
+
+    @settings(max_examples=1000, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(message=kinds)
+    def flood(message):
+        send[type(message)].publish(message)
+
+    flood()
+    for publisher in send.values():
+        peer.node.destroy_publisher(publisher)
+    robot.moves(20)
+    assert robot.node.returncode is None and 'Traceback' not in robot.node.output
+    for message in robot.actions:
+        for point in message.points:
+            assert np.isfinite(point.positions).all() and (np.abs(point.positions) <= (1.0, 2.0)).all()
+    for line in ('is not supported', 'no picture OpenCV', 'position is', 'task rejected'):
+        assert robot.count(line) <= 8, f'{line}: {robot.count(line)} lines'
