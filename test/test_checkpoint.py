@@ -1,5 +1,7 @@
 import dataclasses
 import json
+import shutil
+import weakref
 
 import numpy as np
 import pytest
@@ -10,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from oxygen_ros.model import CheckpointError, load
+from oxygen_ros.model import CheckpointError, load, read
 from oxygen_ros.model.config import PRESETS
-from oxygen_ros.model.language import observation_segments
 from oxygen_ros.model.names import EMBED_TOKENS, EXPERT, LM_HEAD, VISION, expected, random_tensors
 from oxygen_ros.model.observation import Observation
 from oxygen_ros.model.overrides import Overrides
 from oxygen_ros.model.random_checkpoint import write
+from oxygen_ros.model.segments import observation_segments
 from oxygen_ros.model.weights import Weights, config_of
 
 PRE, POST = 'policy_preprocessor.json', 'policy_postprocessor.json'
@@ -343,6 +345,64 @@ def test_unknown_config_keys_are_tolerated(lerobot):
 def test_a_damaged_json_is_refused_by_name(lerobot, name, content):
     (lerobot / name).write_text(content)
     refused(lerobot, name)
+
+
+def nodes(data, path=()):
+    """The paths of everything in a JSON document."""
+    for key, value in data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ():
+        yield (*path, key)
+        yield from nodes(value, (*path, key))
+
+
+JSON = [(format, path.relative_to(GOLDEN / f'checkpoint_{format}_tiny56'), node)
+        for format in ('lerobot', 'openpi')
+        for path in sorted((GOLDEN / f'checkpoint_{format}_tiny56').rglob('*.json'))
+        for node in nodes(json.loads(path.read_text()))]
+
+
+@settings(max_examples=150, deadline=None)
+@given(where=st.sampled_from(JSON), value=st.sampled_from(
+    ['delete', None, 0, -1, 1e9, float('nan'), '', 'x', True, [], ['x'], {}, {'x': 1}]))
+def test_any_wrong_json_value_is_one_message_or_harmless(tmp_path_factory, pristine, where, value):
+    format, name, node = where
+    folder = tmp_path_factory.mktemp('mutated') / 'checkpoint'
+    shutil.copytree(pristine[format], folder)
+
+    def change(data):
+        for key in node[:-1]:
+            data = data[key]
+        if value == 'delete':
+            del data[node[-1]]
+        else:
+            data[node[-1]] = value
+
+    edit_json(folder / name, change)
+    try:
+        seen = observation(load(folder).state_dim)
+        assert np.isfinite(chunk(load(folder), seen)).all()
+    except CheckpointError as error:
+        assert '\n' not in str(error) and str(folder) in str(error)
+    except ValueError as error:   # loads, but reads another camera
+        assert 'unknown camera' in str(error) or 'no camera' in str(error)
+
+
+def test_weights_are_streamed():
+    checkpoint, live, peak = read('random:small'), 0, 0
+
+    def get(name):
+        nonlocal live, peak
+        tensor = checkpoint.get(name)
+        live, size = live + tensor.nbytes, tensor.nbytes
+        peak = max(peak, live)
+        weakref.finalize(tensor, gone, size)
+        return tensor
+
+    def gone(size):
+        nonlocal live
+        live -= size
+
+    dataclasses.replace(checkpoint, get=get).load(dtype='bfloat16')
+    assert live == 0 and peak < 0.15 * 4 * checkpoint.parameters
 
 
 def test_an_unknown_processing_step_is_refused(lerobot):

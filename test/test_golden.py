@@ -6,8 +6,9 @@ from functools import cache
 import pytest
 import torch
 from golden import GOLDEN, metadata, tensors, tiny_config
-from oxygen_ros.model.language import observation_segments, tail_segment
+
 from oxygen_ros.model.pi05 import Pi05
+from oxygen_ros.model.segments import observation_segments, tail_segment
 
 TOLERANCE = dict(rtol=0, atol=2e-5)
 

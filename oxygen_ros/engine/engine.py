@@ -22,9 +22,9 @@ from oxygen_ros.engine.stages import Stages
 from oxygen_ros.engine.text import TextStream
 from oxygen_ros.engine.wire import Ask, Chunk, Configure, FinishReason, FromEngine, Rejected, Report, Speech
 from oxygen_ros.kv import PoolFull, Prefix
-from oxygen_ros.model.language import observation_segments
 from oxygen_ros.model.observation import Observation
 from oxygen_ros.model.policy import Policy, Prepared
+from oxygen_ros.model.segments import observation_segments
 
 _DEFAULT_PRIORITY = 20
 # Rows that ride on a prefill may not be more than this part of it: the chunk waits for them.
@@ -47,7 +47,9 @@ class Engine:
         if request > self.net.positions:
             raise ValueError(f'a request may need {request} positions, the network has {self.net.positions}: lower '
                              'max_tokens or max_seed_tokens')
-        self.pool = self.net.pool(2 * control + options.max_live * request, control)
+        fixed = options.graphs == 'always' or options.graphs == 'auto' and self.net.device.type == 'cuda'
+        make_pool = self.net.graph_pool if fixed else self.net.pool
+        self.pool = make_pool(2 * control + options.max_live * request, control)
         self.scheduler = Scheduler(options.max_live, options.max_queued)
         self.drafts = Drafts()
         self.ride = options.ride and options.mode == 'continuous'

@@ -26,6 +26,9 @@ class EngineOptions(BaseModel):
         'in its cycle; isolated: a prefill per task (for comparison)')
     ride: bool = Field(True, description='live requests take one token each with the next prefill')
     draft: bool = Field(True, description="verify the channel's last utterance with the prefill")
+    graphs: Literal['auto', 'always', 'never'] = Field(
+        'auto', description='fixed-shape passes, captured as CUDA graphs on CUDA; "auto": on CUDA only; "always": the '
+        'same passes on the CPU too, uncaptured (to check them)')
     denoise_steps: int = Field(10, ge=1, le=100, description='flow-matching steps per chunk')
     max_live: int = Field(8, ge=1, le=256, description='requests that hold KV at once')
     max_queued: int = Field(32, ge=0, le=4096, description='requests that may wait for room; more are refused')

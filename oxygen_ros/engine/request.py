@@ -9,7 +9,7 @@ from oxygen_ros.engine.sampler import Sampler
 from oxygen_ros.engine.text import TextStream
 from oxygen_ros.engine.wire import Ask, FinishReason, Speech
 from oxygen_ros.kv import Prefix, Tail
-from oxygen_ros.model.language import Segment, tail_segment
+from oxygen_ros.model.segments import Segment, tail_segment
 
 
 @dataclass(eq=False)

@@ -78,12 +78,15 @@ class Pool:
     k, v: [layers, slots, head_dim]; k is stored after RoPE.
     control: slots that language may never take: after any tail is admitted, one free run of this length remains, so
         that the next observation always has room.
+    align: observations start (with their scratch) at multiples of this, so that code with fixed addresses, a CUDA
+        graph, meets only a few places; `control` must then leave room for the alignment.
     """
 
     def __init__(self, layers: int, head_dim: int, slots: int, control: int, dtype: torch.dtype = torch.float32,
-                 device: str | torch.device = 'cpu') -> None:
+                 device: str | torch.device = 'cpu', align: int = 1) -> None:
         if slots < control:
             raise ValueError(f'a pool of {slots} slots cannot keep {control} for control')
+        self.align = align
         self.k = torch.zeros(layers, slots, head_dim, dtype=dtype, device=device)
         self.v = torch.zeros_like(self.k)
         self.slots, self.control = slots, control
@@ -109,14 +112,13 @@ class Pool:
     def prefix(self, rows: int, scratch: int = 0) -> Prefix:
         """Room for one observation, from the low end. Raises PoolFull."""
         need = rows + scratch
-        hole = next((i for i, (_, free) in enumerate(self._holes) if free >= need), None)
-        if hole is None:
-            raise PoolFull(f'no run of {need} free slots for an observation ({self.slots - self.used} of {self.slots} '
-                           f'slots are free in all)')
-        start, free = self._holes[hole]
-        self._holes[hole:hole + 1] = [(start + need, free - need)] if free > need else []
-        self._count(need)
-        return Prefix(self, start + scratch, rows, scratch)
+        for i, (start, free) in enumerate(self._holes):
+            at = -(-start // self.align) * self.align
+            if at + need <= start + free:
+                self._take(i, at, need)
+                return Prefix(self, at + scratch, rows, scratch)
+        raise PoolFull(f'no run of {need} free slots for an observation ({self.slots - self.used} of {self.slots} '
+                       f'slots are free in all)')
 
     def tail(self, capacity: int, after: Prefix | None = None) -> Tail:
         """Room for one request that leaves `control` slots in one run. Raises PoolFull.
@@ -129,13 +131,15 @@ class Pool:
             others = max((f for i, (_, f) in enumerate(self._holes) if i != hole), default=0)
             if free >= capacity and max(free - capacity, others) >= self.control:
                 at = start if start == behind else start + free - capacity
-                rest = start + capacity if start == behind else start
-                self._holes[hole:hole + 1] = [(rest, free - capacity)] if free > capacity else []
-                self._count(capacity)
+                self._take(hole, at, capacity)
                 return Tail(self, at, capacity)
         raise PoolFull(f'no run of {capacity} free slots for a request beside the {self.control} kept for control')
 
-    def _count(self, rows: int) -> None:
+    def _take(self, hole: int, at: int, rows: int) -> None:
+        """Take a run out of a hole; what is left before and behind it stays free."""
+        start, free = self._holes[hole]
+        left = [(start, at - start), (at + rows, start + free - at - rows)]
+        self._holes[hole:hole + 1] = [run for run in left if run[1]]
         self.used += rows
         self.peak = max(self.peak, self.used)
 

@@ -1,6 +1,6 @@
 """The action expert: flow matching from noise to a chunk of actions, reading a prefix in place.
 
-Everything that depends only on the time schedule (time embedding, every adaRMS scale, shift and gate) is tabulated once.
+What depends only on the time schedule (time embedding, every adaRMS scale, shift and gate) is tabulated once.
 """
 from __future__ import annotations
 
@@ -75,16 +75,24 @@ class Expert:
 
     def __call__(self, noise: Tensor, prefix: Prefix, pool: Pool) -> Tensor:
         """Integrate from noise; writes only the prefix's scratch rows."""
-        horizon, dtype = noise.shape[0], pool.k.dtype
+        horizon = noise.shape[0]
         if prefix.scratch < horizon:
             raise ValueError(f'the prefix keeps {prefix.scratch} scratch rows, the chunk needs {horizon}')
         cos, sin = self.rope.at(torch.arange(prefix.rows, prefix.rows + horizon, device=noise.device))
-        seen = slice(prefix.start - horizon, prefix.start + prefix.rows)  # own rows, then the prefix
-        x, dt = noise, -1.0 / self.steps
+        run = slice(prefix.start - horizon, prefix.start + prefix.rows)  # own rows, then the prefix
+        return self.integrate(noise, cos, sin, pool.k[:, run], pool.v[:, run])
+
+    def integrate(self, noise: Tensor, cos: Tensor, sin: Tensor, k: Tensor, v: Tensor,
+                  seen: Tensor | None = None) -> Tensor:
+        """From noise to actions over k, v [layers, keys, head_dim], whose first `horizon` rows are the expert's own.
+
+        seen: bool [keys], which of them count; None = all.
+        """
+        x, dt, dtype = noise, -1.0 / self.steps, k.dtype
         for step in self.table:
             h = self.action_in(x).to(dtype)
             for i, block in enumerate(self.blocks):
-                h = block(h, step[2 * i], step[2 * i + 1], cos, sin, pool.k[i, seen], pool.v[i, seen])
+                h = block(h, step[2 * i], step[2 * i + 1], cos, sin, k[i], v[i], seen)
             velocity = self.action_out(_modulate(h, step[-1]).float())
             x = x + dt * velocity
         return x
@@ -104,11 +112,12 @@ class _Block:
         self.gate_up = Linear(put(torch.cat([get(name + f'mlp.{part}_proj.weight') for part in ('gate', 'up')])))
         self.down = Linear(put(get(name + 'mlp.down_proj.weight')))
 
-    def __call__(self, h: Tensor, mod1: Tensor, mod2: Tensor, cos: Tensor, sin: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def __call__(self, h: Tensor, mod1: Tensor, mod2: Tensor, cos: Tensor, sin: Tensor, k: Tensor, v: Tensor,
+                 seen: Tensor | None) -> Tensor:
         rows = h.shape[0]
         qkv = self.qkv(_modulate(h, mod1)).view(rows, self.heads + 2, self.head_dim)
         qk = Rope.rotate(qkv[:, :-1], cos, sin)
         k[:rows] = qk[:, -1]
         v[:rows] = qkv[:, -1]
-        h = torch.addcmul(h, self.out(attend(qk[:, :-1], k, v)), mod1[2].to(h.dtype))
+        h = torch.addcmul(h, self.out(attend(qk[:, :-1], k, v, seen)), mod1[2].to(h.dtype))
         return torch.addcmul(h, self.down(geglu(self.gate_up(_modulate(h, mod2)))), mod2[2].to(h.dtype))

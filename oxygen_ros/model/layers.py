@@ -75,10 +75,12 @@ class Rope:
         return out
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Every query row sees every key: q [rows, heads, d], k and v [keys, d] -> [rows, heads * d].
+def attend(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None = None) -> Tensor:
+    """Every query row sees every key (or those that `seen` [keys] marks): q [rows, heads, d], k and v [keys, d] ->
+    [rows, heads * d].
 
-    The heads of one KV head are folded into rows: one product, no expansion of K and V, no mask.
+    The heads of one KV head are folded into rows: one product, no expansion of K and V, no mask where none is needed.
     """
-    out = F.scaled_dot_product_attention(q.reshape(1, 1, -1, q.shape[-1]), k[None, None], v[None, None])
+    mask = None if seen is None else seen[None]
+    out = F.scaled_dot_product_attention(q.reshape(1, 1, -1, q.shape[-1]), k[None, None], v[None, None], mask)
     return out.view(q.shape[0], -1)

@@ -9,8 +9,10 @@ from torch import Tensor
 from oxygen_ros.kv import Pool, Prefix
 from oxygen_ros.model.config import ModelConfig
 from oxygen_ros.model.expert import Expert
-from oxygen_ros.model.language import Language, Segment
+from oxygen_ros.model.graphs import Graphs
+from oxygen_ros.model.language import Language
 from oxygen_ros.model.layers import Rope
+from oxygen_ros.model.segments import Segment
 from oxygen_ros.model.vision import Vision
 
 # Packed copies double the language model's weights; above this size the memory matters more than the speed-up.
@@ -40,15 +42,26 @@ class Pi05:
             self.language = Language(config, lambda name: put(get(name)), rope, parameters <= _PACK_PARAMETERS)
             self.expert = Expert(config, get, put, rope, denoise_steps)
 
+        self.graphs: Graphs | None = None
+
     def pool(self, slots: int, control: int) -> Pool:
         """A cache for this model."""
         c = self.config
         return Pool(c.depth, c.head_dim, slots, control, self.dtype, self.device)
 
+    def graph_pool(self, slots: int, control: int) -> Pool:
+        """A cache whose places are few, and from here on fixed-shape passes over it (CUDA graphs on CUDA)."""
+        c = self.config
+        slots = -(-(slots + control) // control) * control
+        pool = Pool(c.depth, c.head_dim, slots, 2 * control - 1, self.dtype, self.device, align=control)
+        self.graphs = Graphs(self.vision, self.language, self.expert, pool, capture=self.device.type == 'cuda')
+        return pool
+
     @torch.inference_mode()
     def encode(self, images: Tensor) -> Tensor:
         """Images [n, 3, side, side] in [-1, 1] -> prefix rows [n, image_tokens, width]."""
-        return self.vision(images.to(self.device)).to(self.dtype)
+        run = self.graphs.encode if self.graphs else self.vision
+        return run(images.to(self.device, non_blocking=True)).to(self.dtype)
 
     @torch.inference_mode()
     def embed(self, ids: Sequence[int]) -> Tensor:
@@ -58,9 +71,12 @@ class Pi05:
     @torch.inference_mode()
     def forward(self, rows: Tensor, segments: Sequence[Segment], pool: Pool) -> Tensor:
         """One ragged pass; returns fp32 logits [sum of outputs, vocab] in segment order."""
+        if self.graphs and self.graphs.fits(segments, pool):
+            return self.graphs.decode(rows, segments)
         return self.language.logits(self.language(rows, segments, pool))
 
     @torch.inference_mode()
     def denoise(self, noise: Tensor, prefix: Prefix, pool: Pool) -> Tensor:
         """Noise fp32 [horizon, action_dim] -> normalised actions, fp32, same shape."""
-        return self.expert(noise.to(self.device), prefix, pool)
+        run = self.graphs.denoise if self.graphs and self.graphs.pool is pool else self.expert
+        return run(noise.to(self.device, non_blocking=True), prefix, pool)
