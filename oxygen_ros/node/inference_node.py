@@ -95,6 +95,10 @@ class InferenceNode(LifecycleNodeMixin, Node):
         return self._engine
 
     @property
+    def interface(self) -> Interface | None:
+        return self._interface
+
+    @property
     def model(self) -> Ready | None:
         return self._answer if isinstance(self._answer, Ready) else None
 
@@ -304,7 +308,9 @@ class InferenceNode(LifecycleNodeMixin, Node):
             self._engine.observe(observation, snapshot.received, deadline)
         except ValueError as error:
             return [Problem('observation', 'size', str(error))]
-        self._sent = {self._sequence: snapshot.state}
+        # The engine may have answered the one before without our having seen it yet.
+        before = self._sequence - 1
+        self._sent = {n: state for n, state in self._sent.items() if n == before} | {self._sequence: snapshot.state}
         return []
 
     def _stop_moving(self) -> None:
