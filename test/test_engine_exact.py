@@ -1,4 +1,6 @@
 """Sharing, batching, pausing, riding and drafting change neither an action nor a greedy token."""
+from dataclasses import replace
+
 import hypothesis.strategies as st
 import numpy as np
 import pytest
@@ -154,3 +156,22 @@ def test_sampled_text_depends_on_its_seed_alone(random_seed, others, temperature
         return rig.ids('it')
 
     assert say(others, ride=False) == say(0, ride=False)
+
+
+@pytest.mark.parametrize('graphs', ['never', 'always'])
+def test_a_chunk_begins_with_exactly_what_is_committed_and_the_rest_follows_it(graphs):
+    rig = Rig(graphs=graphs)
+    free = chunk_alone(1)
+    for sequence, committed in ((2, free[:4]), (3, free[:4] + 0.5), (4, np.empty((0, free.shape[1]), np.float32))):
+        rig.engine.act(replace(observation(1), sequence=sequence, committed=committed))
+        np.testing.assert_allclose(rig.chunk(sequence)[:len(committed)], committed, rtol=0, atol=2e-5)
+    alone = Rig(graphs=graphs)
+    alone.engine.act(replace(observation(1), sequence=3))
+    assert np.abs(rig.chunk(3)[4:] - alone.chunk(3)[4:]).max() > 1e-3, 'the free part answers to the committed one'
+
+
+@pytest.mark.parametrize('committed', [np.full((2, 7), np.nan, np.float32), np.zeros((2, 3), np.float32)])
+def test_committed_actions_that_make_no_sense_are_rejected(committed):
+    rig = Rig()
+    rig.engine.act(replace(observation(1), committed=committed))
+    assert 'committed actions must be finite [n, 7]' in rig.events[-1].why

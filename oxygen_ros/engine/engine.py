@@ -140,6 +140,7 @@ class Engine:
         stages = Stages(self.net.device)
         try:
             prepared = self.policy.prepare(observation)
+            committed = self.policy.committed(observation)
             images = self._encode(observation, prepared)
         except ValueError as error:
             self.emit(Rejected(observation.sequence, str(error)))
@@ -158,7 +159,7 @@ class Engine:
         stages.mark('prefill_s')
         noise = torch.randn(self.net.config.horizon, self.net.config.action_dim,
                             generator=torch.Generator().manual_seed(self._noise_seed + observation.sequence))
-        actions = self.net.denoise(noise, prefix, self.pool)
+        actions = self.net.denoise(noise, prefix, self.pool, committed)
         stages.mark('act_s')
         prefix.drop_scratch()
         try:

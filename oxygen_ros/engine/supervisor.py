@@ -69,7 +69,7 @@ class Supervisor:
             message = wire.Observe(
                 observation.sequence, observation.stamp, slot, self._slots.pack(slot, observation.images),
                 dict(observation.image_stamps), np.array(observation.state, np.float32), observation.instruction,
-                received_ns, deadline_ns)
+                received_ns, deadline_ns, observation.committed)
             if self._given:
                 self._waiting = message
             else:

@@ -20,6 +20,7 @@ class Observe:
 
     images: camera name -> (byte offset in the slot, height, width); RGB uint8.
     deadline_ns: when the next observation is due; speech stops in time for it. 0 = no deadline.
+    committed: as in Observation.
     """
 
     sequence: int
@@ -31,6 +32,7 @@ class Observe:
     instruction: str
     received_ns: int
     deadline_ns: int = 0
+    committed: np.ndarray | None = None
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,7 @@ class Worker:
         self._engine.act(Observation(
             images=self._slots.views(observe.slot, observe.images), state=observe.state,
             instruction=observe.instruction, sequence=observe.sequence, stamp=observe.stamp,
-            image_stamps=observe.image_stamps), observe.received_ns, observe.deadline_ns)
+            image_stamps=observe.image_stamps, committed=observe.committed), observe.received_ns, observe.deadline_ns)
         return True
 
     def _speak(self) -> None:

@@ -55,6 +55,7 @@ class Expert:
 
         self.action_in, self.action_out = exact('action_in_proj'), exact('action_out_proj')
         self.blocks = [_Block(config, _BODY + f'layers.{i}.', get, put) for i in range(config.depth)]
+        self.times = times(steps, config.schedule)
         self.table = self._tabulate(get).to(device)  # [steps, norms, 3, width]: 1 + scale, shift, gate
 
     def _tabulate(self, get: Callable[[str], Tensor]) -> Tensor:
@@ -63,7 +64,7 @@ class Expert:
         def linear(name: str, x: Tensor) -> Tensor:
             return F.linear(x, get(name + '.weight').float(), get(name + '.bias').float())
 
-        t = torch.tensor(times(self.steps, c.schedule), dtype=torch.float32)
+        t = torch.tensor(self.times, dtype=torch.float32)
         cond = time_embedding(t, c.expert_width, c.min_period, c.max_period)
         cond = F.silu(linear('time_mlp_out', F.silu(linear('time_mlp_in', cond))))
         norms = [_BODY + f'layers.{i}.{norm}.dense' for i in range(c.depth)
@@ -73,29 +74,34 @@ class Expert:
         table[:, :, 0] += 1
         return table
 
-    def __call__(self, noise: Tensor, prefix: Prefix, pool: Pool) -> Tensor:
-        """Integrate from noise; writes only the prefix's scratch rows."""
+    def __call__(self, noise: Tensor, prefix: Prefix, pool: Pool, committed: Tensor | None = None) -> Tensor:
+        """Integrate from noise; writes only the prefix's scratch rows. committed: as in `integrate`."""
         horizon = noise.shape[0]
         if prefix.scratch < horizon:
             raise ValueError(f'the prefix keeps {prefix.scratch} scratch rows, the chunk needs {horizon}')
         cos, sin = self.rope.at(torch.arange(prefix.rows, prefix.rows + horizon, device=noise.device))
         run = slice(prefix.start - horizon, prefix.start + prefix.rows)  # own rows, then the prefix
-        return self.integrate(noise, cos, sin, pool.k[:, run], pool.v[:, run])
+        return self.integrate(noise, cos, sin, pool.k[:, run], pool.v[:, run], committed=committed)
 
     def integrate(self, noise: Tensor, cos: Tensor, sin: Tensor, k: Tensor, v: Tensor,
-                  seen: Tensor | None = None) -> Tensor:
+                  seen: Tensor | None = None, committed: Tensor | None = None) -> Tensor:
         """From noise to actions over k, v [layers, keys, head_dim], whose first `horizon` rows are the expert's own.
 
         seen: bool [keys], which of them count; None = all.
+        committed: [horizon, action_dim], NaN where the chunk is free. Elsewhere the chunk is held on the straight path
+            from its noise to these values, so that the free actions are denoised as their continuation: real-time
+            chunking (arXiv 2506.07339) with a hard mask and without its backward pass.
         """
         x, dt, dtype = noise, -1.0 / self.steps, k.dtype
-        for step in self.table:
+        for t, step in zip(self.times, self.table, strict=True):
+            if committed is not None:
+                x = torch.where(committed.isnan(), x, t * noise + (1 - t) * committed)
             h = self.action_in(x).to(dtype)
             for i, block in enumerate(self.blocks):
                 h = block(h, step[2 * i], step[2 * i + 1], cos, sin, k[i], v[i], seen)
             velocity = self.action_out(_modulate(h, step[-1]).float())
             x = x + dt * velocity
-        return x
+        return x if committed is None else torch.where(committed.isnan(), x, committed)
 
 
 def _modulate(h: Tensor, modulation: Tensor) -> Tensor:

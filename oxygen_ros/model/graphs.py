@@ -100,6 +100,7 @@ class Graphs:
         self._denoise: dict[int, Replay] = {}
         c, device = expert.config, pool.k.device
         self._noise = torch.zeros(c.horizon, c.action_dim, device=device)
+        self._committed = torch.zeros_like(self._noise)
         self._positions = torch.zeros(c.horizon, dtype=torch.long, device=device)
         self._seen = torch.zeros(pool.align, dtype=torch.bool, device=device)
 
@@ -144,13 +145,14 @@ class Graphs:
 
         return buffer, plan, Replay(run, self._capture)
 
-    def denoise(self, noise: Tensor, prefix: Prefix, pool: Pool) -> Tensor:
+    def denoise(self, noise: Tensor, prefix: Prefix, pool: Pool, committed: Tensor | None = None) -> Tensor:
         """As Expert."""
         horizon, home = len(noise), prefix.start - prefix.scratch
         if prefix.scratch != horizon or home % pool.align:
             raise ValueError(f'the prefix has {prefix.scratch} scratch rows at slot {home}: {horizon} are needed at a '
                              f'multiple of {pool.align}')
         self._noise.copy_(noise)
+        self._committed.fill_(torch.nan) if committed is None else self._committed.copy_(committed)
         self._positions.copy_(torch.arange(prefix.rows, prefix.rows + horizon), non_blocking=True)
         self._seen[:horizon + prefix.rows] = True
         self._seen[horizon + prefix.rows:] = False
@@ -162,7 +164,7 @@ class Graphs:
         def run() -> Tensor:
             cos, sin = self.expert.rope.at(self._positions)
             return self.expert.integrate(self._noise, cos, sin, self.pool.k[:, window], self.pool.v[:, window],
-                                         self._seen)
+                                         self._seen, self._committed)
 
         return Replay(run, self._capture)
 

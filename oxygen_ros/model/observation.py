@@ -18,6 +18,8 @@ class Observation:
     instruction: what the robot was told to do.
     stamp: ns on the caller's clock, of the newest input; copied to everything made from this observation.
     sequence: number of this observation, strictly increasing.
+    committed: float32 [n, action_dim], policy units: the actions from this observation on that will be executed while
+        its chunk is computed. The new chunk begins with exactly these and continues them (real-time chunking).
     """
 
     images: dict[str, np.ndarray]
@@ -26,3 +28,4 @@ class Observation:
     sequence: int = 0
     stamp: int = 0
     image_stamps: dict[str, int] = field(default_factory=dict)
+    committed: np.ndarray | None = None

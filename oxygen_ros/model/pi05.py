@@ -76,7 +76,12 @@ class Pi05:
         return self.language.logits(self.language(rows, segments, pool))
 
     @torch.inference_mode()
-    def denoise(self, noise: Tensor, prefix: Prefix, pool: Pool) -> Tensor:
-        """Noise fp32 [horizon, action_dim] -> normalised actions, fp32, same shape."""
+    def denoise(self, noise: Tensor, prefix: Prefix, pool: Pool, committed: Tensor | None = None) -> Tensor:
+        """Noise fp32 [horizon, action_dim] -> normalised actions, fp32, same shape.
+
+        committed: normalised actions that the chunk must contain, NaN where it is free; see Expert.integrate.
+        """
         run = self.graphs.denoise if self.graphs and self.graphs.pool is pool else self.expert
-        return run(noise.to(self.device, non_blocking=True), prefix, pool)
+        if committed is not None:
+            committed = committed.to(self.device, non_blocking=True)
+        return run(noise.to(self.device, non_blocking=True), prefix, pool, committed)

@@ -135,6 +135,24 @@ class Policy:
             raise ValueError('the actions are not finite: check the weights and the statistics (oxygen check)')
         return chunk.astype(np.float32)
 
+    def committed(self, observation: Observation) -> Tensor | None:
+        """The observation's committed actions as the network's: [horizon, model's action_dim], NaN where free.
+
+        Raises ValueError if they are not [n, action_dim] or not finite. More than the horizon are cut.
+        """
+        given = observation.committed
+        if given is None or not len(given):
+            return None
+        if given.ndim != 2 or given.shape[1] != self.action_dim or not np.isfinite(given).all():
+            raise ValueError(f'committed actions must be finite [n, {self.action_dim}], not {list(given.shape)}')
+        chunk = np.array(given[:self.config.horizon], np.float32)
+        if any(self.recipe.relative):
+            relative = np.flatnonzero(self.recipe.relative)
+            chunk[:, relative] -= observation.state[relative]
+        out = torch.full((self.config.horizon, self.config.action_dim), torch.nan)
+        out[:len(chunk), :self.action_dim] = torch.from_numpy(self.recipe.actions.normalise(chunk))
+        return out
+
     @property
     def notes(self) -> tuple[str, ...]:
         """What a person should know: about the checkpoint, and about the observations so far."""
