@@ -46,6 +46,7 @@ class FakeEngine:
             images, checksum = self.seen
             assert checksum == _checksum(images), 'the images of the last chunk changed before the next one'
         how, _, much = observation.instruction.partition(' ')
+        self.emit(Report(notes=('begun', observation.instruction)))
         if how == 'sleep':
             time.sleep(float(much))
         elif how == 'raise':
