@@ -54,6 +54,11 @@ def ask(
         rclpy.try_shutdown(context=context)
 
 
+def printable(text: str) -> str:
+    """``text`` with a mark in place of each character that could command the terminal; as long as before."""
+    return ''.join(c if c.isprintable() or c in '\n\t' else '\N{REPLACEMENT CHARACTER}' for c in text)
+
+
 class _Conversation:
     """Sends one request and prints its answer."""
 
@@ -96,7 +101,7 @@ class _Conversation:
         if token.request_id == self._request_id:
             self._heard = token
             # The text is cumulative: a lost message is repaired by the next one.
-            print(token.text[self._printed:], end='', flush=True)
+            print(printable(token.text[self._printed:]), end='', flush=True)
             self._printed = len(token.text)
 
     def _final(self) -> bool:

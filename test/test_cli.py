@@ -107,6 +107,13 @@ def test_ask_prints_the_answer_even_when_a_message_was_lost(start, answering):
     assert (request.channel, request.max_tokens) == ('quiz', 9)
 
 
+def test_ask_lets_no_model_command_the_terminal(start, answering):
+    asking = _oxygen(start, 'ask', 'what?')
+    answering('red \x1b[2J cube\x07')
+    assert asking.wait(10.0) == 0
+    assert asking.output == 'red \ufffd[2J cube\ufffd'
+
+
 def test_ask_tells_why_there_was_no_answer(start, answering):
     asking = _oxygen(start, 'ask', 'hm?')
     answering('', reason='error', detail='no observation yet')

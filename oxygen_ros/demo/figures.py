@@ -24,8 +24,8 @@ def jitter_p99_ms(times: Sequence[float], period: float) -> float:
 class Figures:
     """Grows while messages arrive. All times are s on the ROS clock of this machine.
 
-    A trajectory is stale when the observation behind the newest chunk is older than the chunk is long, or when all
-    its points lie in the past; it says nothing worth following then.
+    A trajectory is stale when the newest chunk has expired, that is, when its observation is older than the chunk is
+    long, or when all its points lie in the past: it says nothing worth following then.
     """
 
     publish_rate_hz: float
@@ -41,22 +41,21 @@ class Figures:
     first_token: dict[str, float] = field(default_factory=dict)      # request id -> s after asking
     answers: dict[str, str] = field(default_factory=dict)    # request id -> finish reason
     kv_bytes_peak: int = 0
-    _expires: float = 0.0                                     # when the newest chunk's last action is due
+    kv_bytes_end: int | None = None                           # in use after every request was dropped
     _first_status: Any = None
     _last_status: Any = None
 
-    def trajectory(self, received: float, published: float, due: Sequence[float], finite: bool) -> None:
-        """One message of `actions`. ``due``: when each of its points is due."""
+    def trajectory(self, received: float, published: float, due: Sequence[float], finite: bool, expires: float) -> None:
+        """One message of `actions`: when each of its points is due, and when the newest chunk expires."""
         self.received.append(received)
         self.published.append(published)
         self.nonfinite += not finite
-        self.stale += published > self._expires or not len(due) or max(due) <= received
+        self.stale += published > expires or not len(due) or max(due) <= received
 
-    def chunk(self, observed: float, length: float, finite: bool) -> None:
-        """One message of `action_chunk`: ``length`` seconds of actions from an observation made at ``observed``."""
+    def chunk(self, finite: bool) -> None:
+        """One message of `action_chunk`."""
         self.chunks += 1
         self.nonfinite += not finite
-        self._expires = max(self._expires, observed + length)
 
     def question(self, request_id: str, now: float) -> None:
         """A question of ours was sent."""
@@ -106,8 +105,7 @@ class Figures:
             'time_to_first_token_ms': round(float(np.median(first)) * 1e3, 1) if first else None,
             'time_to_first_token_max_ms': round(first[-1] * 1e3, 1) if first else None,
             'kv_bytes_peak': self.kv_bytes_peak,
-            'kv_bytes_end': last.kv_bytes if last else None,
-            'kv_bytes_copied': self.counted('kv_bytes_copied'),
+            'kv_bytes_end': self.kv_bytes_end,
             'decode_steps': self.counted('decode_steps'),
             'misses': self.counted('misses'),
             'restarts': last.restarts if last else 0,
@@ -127,6 +125,8 @@ class Figures:
             (report['restarts'] > 0, f'the engine was restarted {report["restarts"]} times'),
             (report['publish_rate_hz'] < 0.9 * self.publish_rate_hz,
              f'actions came at {report["publish_rate_hz"]:.1f} Hz instead of {self.publish_rate_hz:g} Hz'),
+            (bool(report['kv_bytes_end']),
+             f'{report["kv_bytes_end"]} bytes of KV were in use after every request had been dropped'),
             (report['questions'] > 0 and report['questions_answered'] == 0, 'no question was answered'),
         ]
         return [words for wrong, words in checks if wrong]

@@ -9,14 +9,18 @@ from collections.abc import Callable
 
 import numpy as np
 import rclpy
+from lifecycle_msgs.msg import Transition
+from lifecycle_msgs.srv import ChangeState
 from rcl_interfaces.srv import GetParameters
 from rclpy.duration import Duration
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.qos import DurabilityPolicy, QoSProfile
 from rclpy.time import Time
 from std_msgs.msg import String
+from std_srvs.srv import Trigger
 from trajectory_msgs.msg import JointTrajectory
 
+from oxygen_ros.ask import printable
 from oxygen_ros.demo.figures import Figures
 from oxygen_ros.msg import ActionChunk, EngineStatus, SpeechRequest, SpeechToken
 
@@ -24,9 +28,10 @@ _DEPTH = 100  # more than any burst: what we miss would falsify the figures
 
 
 class Observer:
-    """Everything is relative to ``namespace``; the caller spins it. Nothing is counted before ``begin``."""
+    """Watches the managed node ``node`` in ``namespace``; the caller spins it. Nothing is counted before ``begin``."""
 
-    def __init__(self, namespace: str) -> None:
+    def __init__(self, namespace: str, node: str) -> None:
+        self._watched = node
         self._context = rclpy.Context()
         rclpy.init(args=[], context=self._context)
         self._node = rclpy.create_node('demo', namespace=namespace, context=self._context)
@@ -42,6 +47,7 @@ class Observer:
         self.successes = 0
         self.actions_heard = 0
         self._request_id = ''
+        self._expires = 0.0                                   # when the newest chunk has nothing more to say
 
         latched = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
         for kind, topic, callback, qos in (
@@ -54,7 +60,6 @@ class Observer:
                 (String, 'episode', self._on_episode, _DEPTH)):
             self._node.create_subscription(kind, topic, callback, qos)
         self._ask = self._node.create_publisher(SpeechRequest, 'ask', 10)
-        self._cancel = self._node.create_publisher(String, 'cancel', 10)
 
     # --- driven by the demo -------------------------------------------------------------------------------------
     def spin(self, until: Callable[[], object], timeout: float, each: Callable[[], None] = lambda: None) -> bool:
@@ -67,17 +72,26 @@ class Observer:
             each()
         return True
 
-    def parameter(self, node: str, name: str, timeout: float = 10.0) -> float | None:
-        """A number among the parameters of another node, or None when it does not answer."""
-        client = self._node.create_client(GetParameters, f'{node}/get_parameters')
+    def transition(self, label: str, timeout: float, each: Callable[[], None] = lambda: None) -> bool:
+        """Ask the watched node for a lifecycle transition ('configure', 'activate'); whether it was done."""
+        request = ChangeState.Request(transition=Transition(label=label))
+        response = self._call(ChangeState, f'{self._watched}/change_state', request, timeout, each)
+        return response is not None and response.success
+
+    def parameter(self, name: str, timeout: float = 10.0) -> float | None:
+        """A number among the parameters of the watched node, or None when it does not answer."""
+        request = GetParameters.Request(names=[name])
+        response = self._call(GetParameters, f'{self._watched}/get_parameters', request, timeout)
+        return response.values[0].double_value or None if response else None
+
+    def _call(self, kind: type, name: str, request: object, timeout: float, each: Callable[[], None] = lambda: None):
+        """The response of a service in our namespace, or None when it does not answer in time."""
+        client = self._node.create_client(kind, name)
         try:
-            if not self.spin(client.service_is_ready, timeout):
+            if not self.spin(client.service_is_ready, timeout, each):
                 return None
-            future = client.call_async(GetParameters.Request(names=[name]))
-            if not self.spin(future.done, timeout):
-                return None
-            value = future.result().values[0]
-            return value.double_value or float(value.integer_value) or None
+            future = client.call_async(request)
+            return future.result() if self.spin(future.done, timeout, each) else None
         finally:
             self._node.destroy_client(client)
 
@@ -87,7 +101,8 @@ class Observer:
 
     def end(self) -> None:
         """Count no more, except the answers to questions that are under way."""
-        self.figures.ended = self.now()
+        if self.figures is not None and not self.figures.ended:
+            self.figures.ended = self.now()
 
     def ask(self, question: str, seed: str) -> None:
         """Ask the robot; ``seed`` is the question in the words that the model continues."""
@@ -96,9 +111,14 @@ class Observer:
         self.figures.question(self._request_id, self.now())
         self._ask.publish(SpeechRequest(request_id=self._request_id, channel='question', seed=seed))
 
-    def cancel_all(self) -> None:
-        """Cancel every request."""
-        self._cancel.publish(String(data=''))
+    def drop_all(self, timeout: float = 3.0) -> None:
+        """Have every request dropped; note how much KV is still in use then."""
+        if self._call(Trigger, 'reset', Trigger.Request(), timeout) is None:
+            return
+        self.status = None
+        self.spin(lambda: self.status and not self.status.live_requests and not self.status.kv_bytes, timeout)
+        if self.status:
+            self.figures.kv_bytes_end = self.status.kv_bytes
 
     def now(self) -> float:
         """ROS time, s."""
@@ -125,21 +145,22 @@ class Observer:
         due = [published + Duration.from_msg(point.time_from_start).nanoseconds * 1e-9 for point in message.points]
         finite = all(np.isfinite([*point.positions, *point.velocities, *point.accelerations]).all()
                      for point in message.points)
-        self.figures.trajectory(received, published, due, finite)
+        self.figures.trajectory(received, published, due, finite, self._expires)
 
     def _on_chunk(self, message: ActionChunk) -> None:
+        length = message.horizon * Duration.from_msg(message.period).nanoseconds * 1e-9
+        self._expires = max(self._expires, _seconds(message.header.stamp) + length)
         if self._counting:
-            length = message.horizon * Duration.from_msg(message.period).nanoseconds * 1e-9
-            self.figures.chunk(_seconds(message.header.stamp), length, bool(np.isfinite(message.data).all()))
+            self.figures.chunk(bool(np.isfinite(message.data).all()))
 
     def _on_speech(self, message: SpeechToken) -> None:
         if message.request_id == self._request_id:
-            self.answer = message.text
+            self.answer = ' '.join(printable(message.text).split())
         if self.figures is not None:
             self.figures.speech(message.request_id, self.now(), len(message.token_ids), message.finish_reason)
 
     def _on_said(self, message: String) -> None:
-        self.said.append(message.data)
+        self.said.append(' '.join(printable(message.data).split()))
         if self._counting:
             self.figures.sentences += 1
 

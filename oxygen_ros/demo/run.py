@@ -18,11 +18,12 @@ from oxygen_ros.share import share
 from oxygen_ros.tabletop.words import question_seed
 
 _NAMESPACE = 'oxygen'
-_NODE = f'/{_NAMESPACE}/oxygen'
+_NODE = 'oxygen'
 _QUESTIONS = ('where is the red cube?', 'what are you doing?', 'how many cubes are there?', 'where is the blue cube?')
 _START_S = 120.0        # loading and warming up, at most
 _ANSWER_S = 5.0         # for answers that are under way at the end
 _STOP_S = 5.0           # for a program to end after SIGINT
+_TAIL = 3000            # characters of a program's output that go into a fault
 
 
 class Fault(Exception):
@@ -30,41 +31,52 @@ class Fault(Exception):
 
 
 def demo(seconds: float = 30.0, report: Path = Path('demo_report.json'), ask_every: float = 4.0,
-         domain: int | None = None) -> int:
+         params_file: Path | None = None, domain: int | None = None) -> int:
     """Run a simulated robot and the inference node, show what happens, and write a report.
 
     Both are processes of their own in a ROS domain of their own, on this machine only, so that no real robot hears
-    them. Exit code: 0 when all went well, 1 with the reason otherwise.
+    them. Exit code: 0 when all went well, 1 with the reason otherwise. Ctrl-C ends it early, with a report.
 
     Args:
         seconds: how long to measure, after everything has started.
         report: where to write the figures (JSON).
         ask_every: seconds between the questions that the demo asks; 0 = none.
+        params_file: parameters of the robot and the node; by default config/tabletop.yaml of the package.
         domain: ROS domain to use; by default one that no other demo or test uses.
     """
     console = Console()
     domain = reserve_domain() if domain is None else domain
     isolate(os.environ, domain)
-    observer = Observer(_NAMESPACE)
-    robot, node = _start()
+    observer = Observer(_NAMESPACE, _NODE)
+    robot, node = _start(params_file or share('config/tabletop.yaml'))
+
+    def check() -> None:
+        for process in (robot, node):
+            if process.returncode is not None:
+                raise Fault(f'the {process.name} ended with {process.returncode}; it said:\n{process.output[-_TAIL:]}')
+
     faults: list[str] = []
     try:
+        console.print('starting the robot and the node ...')
+        rate = _bring_up(observer, node, check)
         hint = f'from another terminal:  ROS_DOMAIN_ID={domain} oxygen ask "where is the red cube?"'
-        _watch(observer, (robot, node), seconds, ask_every, console, hint)
+        with View(observer, seconds, console, hint) as view:
+            _measure(observer, rate, seconds, ask_every, check, view)
+        faults += _stop(robot)      # no cameras, no new observations: what KV is left then?
+        observer.drop_all()
     except Fault as fault:
         faults.append(str(fault))
     except KeyboardInterrupt:
         console.print('interrupted')
-        if observer.figures:
-            observer.end()
-    faults += [fault for process in (node, robot) if (fault := _stop(process))]
+        observer.end()
+    finally:
+        faults += [*_stop(node), *_stop(robot)]
+        observer.close()
     if observer.figures:
         faults += observer.figures.faults()
     figures = {
         'ok': not faults, 'faults': faults, **(observer.figures.report() if observer.figures else {}),
-        'episodes': observer.episodes, 'episodes_solved': observer.successes,
-    }
-    observer.close()
+        'episodes': observer.episodes, 'episodes_solved': observer.successes}
     report.write_text(json.dumps(figures, indent=2) + '\n')
     _summarise(console, figures, report)
     if faults:
@@ -72,78 +84,81 @@ def demo(seconds: float = 30.0, report: Path = Path('demo_report.json'), ask_eve
     return 1 if faults else 0
 
 
-def _start() -> tuple[Process, Process]:
-    """The robot and the node, as ``ros2 launch oxygen_ros tabletop.launch.py`` starts them."""
+def _start(params_file: Path) -> tuple[Process, Process]:
+    """The robot and the node, as ``ros2 launch oxygen_ros tabletop.launch.py`` starts them, but for the lifecycle:
+    the demo manages it itself, so that it hears at once when the node cannot be configured.
+    """
     def python(name: str, module: str, *ros_args: str) -> Process:
-        return Process(name, [sys.executable, '-m', module, '--ros-args', '-r', f'__ns:=/{_NAMESPACE}', *ros_args])
+        return Process(name, [sys.executable, '-m', module, '--ros-args', '-r', f'__ns:=/{_NAMESPACE}',
+                              '--params-file', str(params_file), *ros_args])
 
-    params = ('--params-file', str(share('config/tabletop.yaml')))
-    return (python('robot', 'oxygen_ros.tabletop.node', '-r', 'joint_trajectory:=actions', *params),
-            python('node', 'oxygen_ros.node.main', *params))
+    return (python('robot', 'oxygen_ros.tabletop.node', '-r', 'joint_trajectory:=actions'),
+            python('node', 'oxygen_ros.node.main', '-p', 'autostart:=false'))
 
 
-def _watch(observer: Observer, processes: tuple[Process, ...], seconds: float, ask_every: float, console: Console,
-           hint: str) -> None:
-    def check() -> None:
-        for process in processes:
-            if process.returncode is not None:
-                raise Fault(f'the {process.name} ended with {process.returncode}; it said:\n{process.output[-3000:]}')
-
-    console.print('starting the robot and the node ...')
+def _bring_up(observer: Observer, node: Process, check) -> float:
+    """Wait until actions come; the rate that they are published at, Hz."""
+    for label in ('configure', 'activate'):
+        if not observer.transition(label, _START_S, check):
+            raise Fault(f'the node could not {label}; it said:\n{node.output[-_TAIL:]}')
     if not observer.spin(lambda: observer.actions_heard and observer.status, _START_S, check):
         silent = ', '.join(f'/{_NAMESPACE}/{topic}' for topic, heard in (
             ('actions', observer.actions_heard), ('status', observer.status)) if not heard)
-        raise Fault(f'nothing on {silent} within {_START_S:g} s; the node said:\n{processes[1].output[-3000:]}')
-    rate = observer.parameter(_NODE, 'publish_rate_hz')
+        raise Fault(f'nothing on {silent} within {_START_S:g} s; the node said:\n{node.output[-_TAIL:]}')
+    rate = observer.parameter('publish_rate_hz')
     if rate is None:
-        raise Fault(f'{_NODE} does not tell its parameter publish_rate_hz')
+        raise Fault(f'/{_NAMESPACE}/{_NODE} does not tell its parameter publish_rate_hz')
+    return rate
 
+
+def _measure(observer: Observer, rate: float, seconds: float, ask_every: float, check, view: View) -> None:
+    """Count for ``seconds``, with a question now and then; then wait for the answers that are under way."""
     observer.begin(rate)
-    questions = itertools.cycle(_QUESTIONS)
     end = observer.now() + seconds
+    questions = itertools.cycle(_QUESTIONS)
     next_question = observer.now() + 1.0 if ask_every > 0 else end
-    with View(observer, seconds, console, hint) as view:
-        def each() -> None:
-            nonlocal next_question
-            check()
-            view.refresh()
-            if next_question <= observer.now() < end - 1.0:
-                next_question += ask_every
-                question = next(questions)
-                observer.ask(question, question_seed(question))
 
-        observer.spin(lambda: observer.now() >= end, seconds + 60.0, each)
-        observer.end()
-        pending = lambda: set(observer.figures.asked) - set(observer.figures.answers)  # noqa: E731
-        observer.spin(lambda: not pending(), _ANSWER_S, check)
+    def each() -> None:
+        nonlocal next_question
+        check()
+        view.refresh()
+        if next_question <= observer.now() < end - 1.0:
+            next_question += ask_every
+            question = next(questions)
+            observer.ask(question, question_seed(question))
+
+    observer.spin(lambda: observer.now() >= end, seconds + 60.0, each)
+    observer.end()
+    observer.spin(lambda: observer.figures.asked.keys() <= observer.figures.answers.keys(), _ANSWER_S, check)
 
 
-def _stop(process: Process) -> str | None:
-    """End a program as Ctrl-C would; what was wrong about it, or None."""
+def _stop(process: Process) -> list[str]:
+    """End a program as Ctrl-C would; what was wrong about it. One that has ended already was judged before."""
     if process.returncode is not None:
-        return None     # already told
+        process.kill()      # its children, should it have left any
+        return []
     code = process.interrupt(_STOP_S)
     orphans = process.orphans()
-    output = process.output
+    output = process.output[-_TAIL:]
     process.kill()
     if code is None:
-        return f'the {process.name} did not end within {_STOP_S:g} s after SIGINT'
+        return [f'the {process.name} did not end within {_STOP_S:g} s after SIGINT']
     if code != 0:
-        return f'the {process.name} ended with {code} after SIGINT; it said:\n{output[-3000:]}'
-    if orphans:
-        return f'the {process.name} left running: {"; ".join(orphans)}'
-    return None
+        return [f'the {process.name} ended with {code} after SIGINT; it said:\n{output}']
+    return [f'the {process.name} left running: {"; ".join(orphans)}'] if orphans else []
 
 
 def _summarise(console: Console, figures: dict[str, Any], report: Path) -> None:
     if 'cycles' in figures:
         first = figures['time_to_first_token_ms']
-        console.print(
-            f'{figures["seconds"]:g} s: {figures["cycles"]} cycles with {figures["prefills"]} prefills; actions at '
-            f'{figures["publish_rate_hz"]:.2f} Hz, jitter p99 {figures["jitter_p99_ms"]:.2f} ms '
-            f'({figures["jitter_p99_received_ms"]:.2f} ms as received), {figures["stale_published"]} stale, '
-            f'{figures["nonfinite_published"]} non-finite\n'
-            f'{figures["tokens"]} tokens in {figures["sentences"]} sentences; {figures["questions_answered"]} of '
-            f'{figures["questions"]} questions answered' + (f', first word after {first:.0f} ms' if first else '') +
-            f'; {figures["episodes_solved"]} of {figures["episodes"]} tasks done', highlight=False)
-    console.print(f'report: {report}')
+        for line in (
+                f'{figures["seconds"]:g} s, {figures["cycles"]} cycles, {figures["prefills"]} prefills',
+                f'moved   {figures["chunks_published"]} chunks; actions at {figures["publish_rate_hz"]:.2f} Hz, jitter '
+                f'p99 {figures["jitter_p99_ms"]:.2f} ms; {figures["stale_published"]} stale, '
+                f'{figures["nonfinite_published"]} non-finite; {figures["episodes_solved"]} of {figures["episodes"]} '
+                'tasks done',
+                f'talked  {figures["tokens"]} tokens, {figures["sentences"]} sentences; '
+                f'{figures["questions_answered"]} of {figures["questions"]} questions answered'
+                + (f', first word after {first:.0f} ms' if first else '')):
+            console.print(line, highlight=False, soft_wrap=True)
+    console.print(f'report  {report}', highlight=False, soft_wrap=True)

@@ -74,8 +74,7 @@ class View:
             numbers.add_row('cycles', str(status.cycles), 'prefills', str(status.prefills),
                             'tokens', f'{status.tokens_per_second:.0f} /s')
             numbers.add_row('requests', f'{status.live_requests} live, {status.queued_requests} queued',
-                            'KV in use', f'{status.kv_bytes / 1e6:.2f} of {status.kv_bytes_capacity / 1e6:.2f} MB',
-                            'KV copied', f'{status.kv_bytes_copied} B')
+                            'KV in use', f'{status.kv_bytes / 1e6:.2f} of {status.kv_bytes_capacity / 1e6:.2f} MB')
         numbers.add_row('tasks', f'{observer.successes} of {observer.episodes} done')
         speech = [Text(f'task  {observer.task}', style='bold')]
         speech += [Text(f'  “{sentence}”', style='dim') for sentence in list(observer.said)[:-1]]
