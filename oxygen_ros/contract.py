@@ -135,6 +135,13 @@ class Action(Axis):
             raise ValueError(f'position is [least, most], got {list(self.position)}')
         return self
 
+    def plausible(self, position: float) -> bool:
+        """Whether a measured position can be true: within the limits, or a tenth of their range beyond."""
+        if self.position is None:
+            return True
+        slack = 0.1 * (self.position[1] - self.position[0])
+        return self.position[0] - slack <= position <= self.position[1] + slack
+
     @property
     def label(self) -> str:
         return self.joint or self.name or ''

@@ -18,7 +18,8 @@ def at(seconds: float) -> int:
 
 
 def timeline(blend=0.2, velocity=1e6, position=(-1e6, 1e6), **options) -> Timeline:
-    return Timeline([Action(joint=name, position=position, velocity=velocity, **options) for name in 'ab'], PERIOD, blend)
+    joints = [Action(joint=name, position=position, velocity=velocity, **options) for name in 'ab']
+    return Timeline(joints, PERIOD, blend)
 
 
 def ramp(first: float, horizon=10, slope=1.0) -> np.ndarray:
@@ -108,8 +109,16 @@ def test_one_non_finite_value_refuses_the_whole_chunk(rubbish):
     bad = ramp(0.0)
     bad[4, 1] = rubbish
     assert 'non-finite' in line.push(bad, 1, at(0), HERE, at(0))
-    assert 'not finite' in line.push(ramp(0.0), 1, at(0), np.array([0.0, rubbish]), at(0))
+    assert 'beyond' in line.push(ramp(0.0), 1, at(0), np.array([0.0, rubbish]), at(0))
     assert line.points(at(0)) is None and line.counts.refused == 2
+
+
+def test_a_robot_that_cannot_be_where_it_says_is_not_moved():
+    line = timeline(position=(-1, 1))
+    assert 'b is said to be at 1.3, beyond its limits [-1.0, 1.0]' in line.push(
+        ramp(0.0), 1, at(0), np.array([0.0, 1.3]), at(0))
+    assert line.push(ramp(0.0), 1, at(0), np.array([0.0, 1.1]), at(0)) == ''
+    assert (np.diff(line.points(at(0))[1][:, 1]) <= 0.1 + 1e-9).all(), 'it comes back within its limits'
 
 
 def test_a_chunk_whose_actions_have_all_elapsed_is_refused():

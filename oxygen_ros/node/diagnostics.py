@@ -40,11 +40,17 @@ class Diagnostics:
         if node.inputs is None:
             return
         for camera in node.inputs.cameras.values():
+            problems += self._mismatch(camera.source, camera.camera.topic)
             yield self._input(camera.source, camera.count, camera.freshness.received, now, problems)
         for topic, (count, received) in node.inputs.joints.arrivals().items():
+            problems += self._mismatch(topic, topic)
             yield self._input(topic, count, received, now, problems)
         yield self._motion(now, problems)
         yield self._engine(now, problems)
+
+    def _mismatch(self, source: str, topic: str) -> list[Problem]:
+        found = self._node.interface.mismatches.get(self._node.resolve_topic_name(topic))
+        return [Problem(source, 'qos', found, blocking=False)] if found else []
 
     def _input(self, source: str, count: int, received: int | None, now: int, problems: list[Problem]
                ) -> DiagnosticStatus:

@@ -44,6 +44,13 @@ class Freshness:
             self._changed = received
         self.stamp, self.received = stamp, received
 
+    @property
+    def delay(self) -> int | None:
+        """From stamp to arrival, ns, up to the constant between the two clocks; None without a stamp to trust."""
+        if self.received is None or not self.stamp or not self._declared.trust_stamp:
+            return None
+        return self._changed - self.stamp
+
     def fault(self, now: int, clock: int) -> tuple[str, str] | None:
         """(kind, text) of what makes the input unusable at ``now`` (steady ns), ``clock`` (node clock, ns)."""
         limit = f'max_age is {self._declared.max_age:g} s'

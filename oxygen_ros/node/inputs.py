@@ -95,8 +95,14 @@ class Inputs:
             if fault := camera.freshness.fault(now, clock):
                 found.append(Problem(camera.source, *fault, blocking=camera.camera.required))
         if self._contract.state:
-            found += self.joints.problems(now, clock)
+            found += self.joints.problems(now, clock) or self._implausible()
         return found or self._skew(max_skew_s)
+
+    def _implausible(self) -> list[Problem]:
+        return [Problem(f'joint {action.joint}', 'implausible', f'its position {position:g} is far outside of its limits '
+                        f'{list(action.position)}: check the sensor, the unit, or the limits in the contract')
+                for action, position in zip(self._contract.joints, self.positions(), strict=True)
+                if self._contract.moves_joints and not action.plausible(position)]
 
     def snapshot(self, clock: int) -> tuple[Snapshot | None, list[Problem]]:
         """The observation, or why there is none. To be asked only when problems() has found nothing blocking."""
@@ -119,10 +125,11 @@ class Inputs:
                         self._contract.state_vector(self.joints.read()), stamp or clock, received), problems
 
     def _skew(self, max_skew_s: float) -> list[Problem]:
-        stamps = [(camera.freshness.stamp, camera.source) for camera in self.cameras.values()
-                  if camera.freshness.stamp and camera.camera.trust_stamp]
-        stamps += [(stamp, 'joint states') for stamp in self.joints.stamps()]
-        if not stamps or (skew := (max(stamps)[0] - min(stamps)[0]) / SECOND) <= max_skew_s:
+        """Inputs of different moments: one takes longer from its stamp to us than another, or their clocks disagree."""
+        delays = [(camera.freshness.delay, camera.source) for camera in self.cameras.values()
+                  if camera.freshness.delay is not None]
+        delays += [(delay, 'joint states') for delay in self.joints.delays()]
+        if not delays or (skew := (max(delays)[0] - min(delays)[0]) / SECOND) <= max_skew_s:
             return []
-        return [Problem('observation', 'skew', f'{min(stamps)[1]} is {skew:.2f} s behind {max(stamps)[1]} '
-                        f'(max_skew_s is {max_skew_s:g}): check the clocks and the rates of the inputs')]
+        return [Problem('observation', 'skew', f'by its stamps {max(delays)[1]} comes {skew:.2f} s later than '
+                        f'{min(delays)[1]} (max_skew_s is {max_skew_s:g}): check the clocks that stamp them')]

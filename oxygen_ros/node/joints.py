@@ -65,11 +65,10 @@ class Joints:
         """Topic -> (messages received, steady ns of the last one)."""
         return self._arrivals
 
-    def stamps(self) -> list[int]:
-        """Stamps of the readings whose clock is trusted."""
-        return [reading.freshness.stamp for reading in self._readings.values()
-                if reading.freshness and reading.freshness.stamp and reading.origin
-                and self._topics[reading.origin[0]].trust_stamp]
+    def delays(self) -> list[int]:
+        """Of the readings with a stamp to trust, see Freshness.delay."""
+        return [reading.freshness.delay for reading in self._readings.values()
+                if reading.freshness and reading.freshness.delay is not None]
 
     def newest_stamp(self) -> int:
         """Stamp of the newest reading, ns; 0 = none."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from oxygen_ros.node.freshness import SECOND, Problem
 
-_PATIENCE = SECOND // 2  # an input that was never there may still be starting
+_PATIENCE = SECOND * 4 // 5  # an input that was never there may still be starting
 _OVER = SECOND           # a problem that comes back sooner is the same one, not news
 
 
@@ -40,7 +40,8 @@ class Notices:
                 del self._episodes[key]
                 if episode.said:
                     over.append(episode.problem)
-            elif not episode.said and (episode.problem.kind != 'missing' or now - episode.began >= _PATIENCE):
+            elif episode.seen == now and not episode.said and (
+                    episode.problem.kind != 'missing' or now - episode.began >= _PATIENCE):
                 episode.said = True
                 begun.append(episode.problem)
         return begun, over

@@ -91,7 +91,8 @@ class NodeParameters(Strict):
     blend_s: float = Field(0.2, ge=0.0, le=5.0, json_schema_extra=RUNTIME,
                            description='time over which a new chunk takes over from the one before, s')
     max_skew_s: float = Field(0.25, gt=0.0, le=10.0, json_schema_extra=RUNTIME,
-                              description='largest difference between the stamps of one observation, s')
+                              description='largest difference between two inputs in the time from stamp to '
+                              'arrival, s; more means that they show different moments')
     marker_frame: str = Field('base_link', description='frame of `markers`')
     load_timeout_s: float = Field(900.0, ge=1.0, le=86400.0,
                                   description='longest time to load and warm up the model, s')

@@ -33,6 +33,7 @@ class Timeline:
     """The motion of ``joints`` (contract order). All times are steady nanoseconds, positions rad or m."""
 
     def __init__(self, joints: Sequence[Action], period_s: float, blend_s: float) -> None:
+        self._joints = joints
         self.period = round(period_s * SECOND)
         self.blend = round(blend_s * SECOND)
         self.counts = Counts()
@@ -65,7 +66,8 @@ class Timeline:
         self.counts.position_clamps += int(np.count_nonzero(within != targets))
         if moving := self.moving(now):
             start, old = self._at(now), self._at(times)
-            share = np.minimum((times - now) / self.blend, 1.0)[:, None] if self.blend else 1.0
+            blend = min(self.blend, self._until - now)  # beyond its end the old line has nothing to say
+            share = np.minimum((times - now) / blend, 1.0)[:, None] if blend else 1.0
             self.seam = float(np.abs(within[0] - old[0]).max()), 0.0
             wanted = share * within + (1.0 - share) * old
         else:
@@ -113,8 +115,9 @@ class Timeline:
             return f'its observation {sequence} is not newer than {self._sequence}, which is in use'
         if not np.isfinite(targets).all():
             return 'it holds non-finite actions: check the weights and the normalisation statistics'
-        if not np.isfinite(measured).all():
-            return 'the joint positions to start from are not finite'
+        for joint, position in zip(self._joints, measured, strict=True):
+            if not joint.plausible(position):  # also when it is NaN
+                return f'{joint.joint} is said to be at {position:g}, beyond its limits {list(joint.position)}'
         return ''
 
     def _at(self, times: np.ndarray | int) -> np.ndarray:
