@@ -1,0 +1,1 @@
+"""Measurement: workloads, the peers' way beside ours, counted floors, and what is lost above them."""
