@@ -23,6 +23,7 @@ VERBS = {
     'check': Verb('oxygen_ros.check:check', 'tell whether a checkpoint can be served and fits a robot'),
     'ask': Verb('oxygen_ros.ask:ask', 'ask the running robot something and read the answer as it is made'),
     'bench': Verb('oxygen_ros.bench.run:VERBS', 'measure the engine: modes side by side, floors, deadlines'),
+    'tabletop': Verb('oxygen_ros.tabletop.cli:VERBS', 'make the data of the embedded robot, train it, evaluate it'),
 }
 
 # What to say when a library is missing: the usual cause is another Python than the one it was installed for.

@@ -48,8 +48,8 @@ def test_frames_are_seeded_and_differ_by_shard(frames):
 
 def test_batches_are_seeded_and_carry_the_truth(frames, served):
     batches = Batches(frames, served[1].tokenizer, size=6, seed=1)
-    batch, kinds = batches.at(4)
-    again, _ = batches.at(4)
+    batch, _, kinds = batches.at(4)
+    again, *_ = batches.at(4)
     for a, b in zip(vars(batch).values(), vars(again).values()):
         assert torch.equal(a, b)
     for row in range(6):
@@ -80,7 +80,7 @@ def test_training_forward_gives_the_engines_actions(frames, served):
         prepared = policy.prepare(_observation(policy, frames, i))
         x = torch.randn(CONFIG.horizon, CONFIG.action_dim, generator=torch.Generator().manual_seed(5 + i))
         for step in range(10):
-            _, velocity = network(_single(frames, i, prepared.ids, [[3]], x, 1 - step / 10))
+            _, velocity, _ = network(_single(frames, i, prepared.ids, [[3]], x, 1 - step / 10))
             x = x - velocity[0, 0] / 10
         expected = normaliser('action').unnormalise(x.detach().numpy())
         np.testing.assert_allclose(chunk, expected, atol=2e-5)
@@ -102,7 +102,7 @@ def test_training_forward_gives_the_engines_words_for_several_requests_at_once(f
 
     rows = [policy.tokenizer.encode(seed) + said[seed] for seed in seeds]
     prompt = policy.prepare(_observation(policy, frames, 0)).ids
-    logits, _ = network(_single(frames, 0, prompt, rows, torch.zeros(CONFIG.horizon, CONFIG.action_dim), 1.0))
+    logits, *_ = network(_single(frames, 0, prompt, rows, torch.zeros(CONFIG.horizon, CONFIG.action_dim), 1.0))
     at = 0
     for seed, row in zip(seeds, rows):
         begin = len(policy.tokenizer.encode(seed)) - 1

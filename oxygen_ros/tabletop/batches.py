@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from oxygen_ros.model.normalise import Normaliser
 from oxygen_ros.model.prompt import Prompt
@@ -15,6 +16,7 @@ from oxygen_ros.tabletop.data import VERBS, Frames
 from oxygen_ros.tabletop.expert import chunk
 from oxygen_ros.tabletop.network import Batch
 from oxygen_ros.tabletop.task import COLOURS, Intent, Layout, random_intent
+from oxygen_ros.tabletop.warm_up import where
 
 # Joint positions that stand for -1 and 1: the workspace with some margin. The redundant joints 3, 5 and 7 get a wide
 # range although they stay near zero, so that their ripple weighs little in the loss.
@@ -40,8 +42,8 @@ class Batches:
         self._prompt = Prompt(tokenizer, max_tokens=MAX_PROMPT)
         self._norm = normaliser('state')
 
-    def at(self, step: int) -> tuple[Batch, list[list[str]]]:
-        """The batch of one step, and the kinds of speech in it: [observation][request]."""
+    def at(self, step: int) -> tuple[Batch, Tensor, list[list[str]]]:
+        """The batch of one step, where its cubes are (see `where`), and its kinds of speech [observation][request]."""
         rng = np.random.default_rng((self.seed, step))
         frames = self.frames.take(rng.integers(len(self.frames), size=self.size))
         layouts = [Layout.of(cubes) for cubes in frames.cubes]
@@ -60,7 +62,7 @@ class Batches:
         text, owner, step_of, targets = (_padded(column, fill) for column, fill in zip(zip(*texts), (0, -1, 0, -1)))
         batch = Batch(torch.from_numpy(frames.images), _padded(prompts, 0), torch.tensor([len(p) for p in prompts]),
                       text, owner, step_of, targets, actions, torch.from_numpy(noise), torch.from_numpy(times))
-        return batch, kinds
+        return batch, where(frames), kinds
 
     def _text(self, kinds: list[str], layout: Layout, intent: Intent, tip: np.ndarray,
               rng: np.random.Generator) -> tuple[list[int], ...]:
@@ -83,6 +85,6 @@ def _intent(layout: Layout, verb: str, colour: str, rng: np.random.Generator) ->
     return random_intent(layout, rng, stay=0.15)
 
 
-def _padded(rows: tuple[list[int], ...] | list[list[int]], fill: int) -> torch.Tensor:
+def _padded(rows: tuple[list[int], ...] | list[list[int]], fill: int) -> Tensor:
     width = max(map(len, rows))
     return torch.tensor([row + [fill] * (width - len(row)) for row in rows])

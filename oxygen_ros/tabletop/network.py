@@ -108,17 +108,18 @@ class Network:
             x = x + self._linear(F.gelu(self._linear(h, layer + 'mlp.fc1'), approximate='tanh'), layer + 'mlp.fc2')
         return self._linear(self._layer_norm(x, names.VISION + 'post_layernorm'), names.PROJECTOR[:-1])
 
-    def __call__(self, batch: Batch, insulate: bool = False) -> tuple[Tensor, Tensor]:
-        """-> logits [targets that are learnt, vocab] in row order, velocity [b, s, horizon, dim].
+    def __call__(self, batch: Batch, insulate: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+        """-> logits [targets that are learnt, vocab] in row order, velocity [b, s, horizon, dim], and the tower's
+        rows [b * cameras, image_tokens, width].
 
         insulate: keep the gradient of the actions out of the language model and the tower (knowledge insulation).
         """
         c, p = self.config, self.p
         b, cameras = batch.images.shape[:2]
         image_rows = cameras * c.image_tokens
-        seen = self.see(batch.images.flatten(0, 1)).view(b, image_rows, c.width)
+        seen = self.see(batch.images.flatten(0, 1))
         ids = torch.cat((batch.prompt, batch.text), dim=1)
-        x = torch.cat((seen, F.embedding(ids, p[names.LM_HEAD]) * math.sqrt(c.width)), dim=1)
+        x = torch.cat((seen.view(b, image_rows, c.width), F.embedding(ids, p[names.LM_HEAD]) * math.sqrt(c.width)), dim=1)
         prefix = image_rows + batch.prompt.shape[1]
         rows = image_rows + batch.prompt_rows                       # valid rows of each prefix
         mask, positions = self._layout(batch, prefix, rows)
@@ -144,7 +145,7 @@ class Network:
 
         if insulate:
             keys, values = [k.detach() for k in keys], [v.detach() for v in values]
-        return logits, self._velocity(batch, keys, values, rows)
+        return logits, self._velocity(batch, keys, values, rows), seen
 
     @staticmethod
     def _layout(batch: Batch, prefix: int, rows: Tensor) -> tuple[Tensor, Tensor]:

@@ -59,8 +59,7 @@ class TabletopRobot(Node):
         self._begin()
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         self.create_timer(1.0 / joint_rate, self._move, clock=steady)
-        self._due = list(CAMERAS)
-        self.create_timer(1.0 / camera_rate / len(CAMERAS), self._look, clock=steady)
+        self.create_timer(1.0 / camera_rate, self._look, clock=steady)
 
     def destroy_node(self) -> None:
         """Free the renderer with the node."""
@@ -68,7 +67,8 @@ class TabletopRobot(Node):
         super().destroy_node()
 
     def _begin(self) -> None:
-        episode = make_episode(self._seed, self._number_of_episode, self._layout_every)
+        """Lay out the table for the next episode and say what is to be done; the arm goes on from where it is."""
+        self.episode = episode = make_episode(self._seed, self._number_of_episode, self._layout_every)
         self.scene.reset(episode.layout, self.scene.q)
         self._judge = Judge(episode.layout, episode.intent, self.scene.tip)
         self._instruction = episode.instruction
@@ -107,14 +107,15 @@ class TabletopRobot(Node):
                                f'after {seconds:.1f} s')
 
     def _look(self) -> None:
-        camera = self._due.pop(0)
-        self._due.append(camera)
-        message = Image(height=self.scene.camera_size, width=self.scene.camera_size, encoding='rgb8',
-                        step=3 * self.scene.camera_size)
-        message.header.stamp = self.get_clock().now().to_msg()
-        message.header.frame_id = f'{camera}_camera'
-        message.data.frombytes(self.scene.render(camera).tobytes())
-        self._images[camera].publish(message)
+        """Both cameras at one moment, with one stamp, as triggered cameras do."""
+        stamp = self.get_clock().now().to_msg()
+        size = self.scene.camera_size
+        for camera in CAMERAS:
+            message = Image(height=size, width=size, encoding='rgb8', step=3 * size)
+            message.header.stamp = stamp
+            message.header.frame_id = f'{camera}_camera'
+            message.data.frombytes(self.scene.render(camera).tobytes())
+            self._images[camera].publish(message)
 
     def _follow(self, message: JointTrajectory) -> None:
         try:

@@ -5,12 +5,32 @@ joints track the controller's reference exactly up to their speed limit, as a st
 """
 from __future__ import annotations
 
-import warnings
+import ctypes
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
-with warnings.catch_warnings():
-    warnings.simplefilter('ignore')
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """PyBullet's C code greets on stdout and stderr; let nothing through meanwhile."""
+    kept = [os.dup(1), os.dup(2)]
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        ctypes.CDLL(None).fflush(None)      # C keeps its greeting in a buffer when stdout is no terminal
+        for number, copy in enumerate(kept, 1):
+            os.dup2(copy, number)
+            os.close(copy)
+        os.close(nowhere)
+
+
+with _silent():
     import pybullet
     import pybullet_data
 from pybullet_utils.bullet_client import BulletClient
@@ -36,7 +56,8 @@ class Scene:
         self.camera_size = camera_size
         self.layout = Layout({})
         self.q = HOME.copy()
-        self._world = BulletClient(pybullet.DIRECT)
+        with _silent():
+            self._world = BulletClient(pybullet.DIRECT)
         self._world.setAdditionalSearchPath(pybullet_data.getDataPath())
         self._arm = self._world.loadURDF('kuka_iiwa/model.urdf', useFixedBase=True)
         for link in range(-1, 7):

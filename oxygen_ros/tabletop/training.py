@@ -36,8 +36,8 @@ class Plan:
     """How long and how fast to learn.
 
     warm_up_steps: of 32 observations, for the tower alone. steps: joint steps of `batch` observations; the learning
-    rate falls to zero over the last `fall` of them. text: weight of the text loss against the action loss.
-    average: memory of the averaged weights, per step.
+    rate falls to zero over the last `fall` of them. text, where: weights of the text loss and of the tower's lesson
+    against the action loss. insulate: keep the gradient of the actions out of everything but the expert. average: memory of the averaged weights, per step.
     """
 
     steps: int = 16000
@@ -46,6 +46,7 @@ class Plan:
     fall: float = 0.4
     warm_up_steps: int = 1500
     text: float = 1.0
+    where: float = 0.2
     insulate: bool = False
     average: float = 0.998
     seed: int = 1
@@ -68,7 +69,8 @@ class Training:
         self.batches = Batches(frames, self.tokenizer, plan.batch, plan.seed)
         self.held_out = Batches(held_out, self.tokenizer, 128, seed=0)
         self.parameters: Parameters = initial(CONFIG, plan.seed)
-        for tensor in self.parameters.values():
+        self.lesson = Where(CONFIG, plan.seed)
+        for tensor in (*self.parameters.values(), self.lesson.weight, self.lesson.bias):
             tensor.requires_grad_()
         self.network = Network(CONFIG, self.parameters)
         self.averaged = {name: tensor.detach().clone() for name, tensor in self.parameters.items()}
@@ -102,6 +104,7 @@ class Training:
         """Write ``state.pt``, whole or not at all."""
         part = self.folder / 'state.part'
         torch.save({'parameters': self.parameters, 'averaged': self.averaged, 'step': self.step,
+                    'lesson': [self.lesson.weight, self.lesson.bias],
                     'optimiser': self.optimiser.state_dict(), 'seconds': self.seconds}, part)
         os.replace(part, self.folder / 'state.pt')
 
@@ -110,28 +113,30 @@ class Training:
         with torch.no_grad():
             for name, tensor in state['parameters'].items():
                 self.parameters[name].copy_(tensor)
+            for mine, saved in zip((self.lesson.weight, self.lesson.bias), state['lesson']):
+                mine.copy_(saved)
         self.averaged = state['averaged']
         self.optimiser.load_state_dict(state['optimiser'])
         self.step, self.seconds = state['step'], state['seconds']
 
+    def _tower(self) -> list[Tensor]:
+        tower = [t for name, t in self.parameters.items() if name.startswith((names.VISION, names.PROJECTOR))]
+        return [*tower, self.lesson.weight, self.lesson.bias]
+
     def _groups(self) -> list[dict]:
         """The tower is taught already and goes slower."""
-        tower = [t for name, t in self.parameters.items() if name.startswith((names.VISION, names.PROJECTOR))]
         rest = [t for name, t in self.parameters.items() if not name.startswith((names.VISION, names.PROJECTOR))]
-        return [{'params': tower, 'share': 0.3}, {'params': rest, 'share': 1.0}]
+        return [{'params': self._tower(), 'share': 0.5}, {'params': rest, 'share': 1.0}]
 
     def _warm_up(self, progress: Progress) -> None:
-        steps = self.plan.warm_up_steps
-        lesson, targets = Where(CONFIG, self.plan.seed), where(self.frames)
-        tower = [t for name, t in self.parameters.items() if name.startswith((names.VISION, names.PROJECTOR))]
-        learnt = [*tower, lesson.weight.requires_grad_(), lesson.bias.requires_grad_()]
-        optimiser = torch.optim.AdamW(learnt, betas=(0.9, 0.98), weight_decay=0.0, foreach=True)
+        steps, targets = self.plan.warm_up_steps, where(self.frames)
+        optimiser = torch.optim.AdamW(self._tower(), betas=(0.9, 0.98), weight_decay=0.0, foreach=True)
         generator = torch.Generator().manual_seed(self.plan.seed)
         images = torch.from_numpy(self.frames.images)
         task = progress.add_task('tower: where things are', total=steps, note='')
         for step in range(steps):
             rows = torch.randint(len(images), (32,), generator=generator)
-            loss, error = lesson.loss(self.network, images[rows].flatten(0, 1), targets[rows].flatten(0, 1))
+            loss, error = self.lesson.loss(self.network.see(images[rows].flatten(0, 1)), targets[rows].flatten(0, 1))
             loss.backward()
             optimiser.param_groups[0]['lr'] = 1e-3 * min(1.0, (step + 1) / 50, (steps - step) / (0.3 * steps))
             optimiser.step()
@@ -142,9 +147,11 @@ class Training:
                 self.averaged[name].copy_(tensor)
 
     def _learn(self) -> dict[str, float]:
-        batch, _ = self.batches.at(self.step)
-        text, action = _losses(self.network, batch, self.plan.insulate)
-        (self.plan.text * text + action).backward()
+        batch, targets, _ = self.batches.at(self.step)
+        logits, velocity, seen = self.network(batch, self.plan.insulate)
+        text, action = F.cross_entropy(logits, batch.targets[batch.targets >= 0]), F.mse_loss(velocity, _flow(batch))
+        tower, error = self.lesson.loss(seen, targets.flatten(0, 1))
+        (action + self.plan.text * text + self.plan.where * tower).backward()
         norm = torch.nn.utils.clip_grad_norm_(self.parameters.values(), 1.0)
         for group in self.optimiser.param_groups:
             group['lr'] = group['share'] * self.plan.rate_at(self.step)
@@ -153,7 +160,7 @@ class Training:
         share = 1 - min(self.plan.average, self.step / (self.step + 10))
         with torch.no_grad():
             torch._foreach_lerp_(list(self.averaged.values()), list(self.parameters.values()), share)
-        return {'text': text.item(), 'action': action.item(), 'gradient': norm.item()}
+        return {'text': text.item(), 'action': action.item(), 'where_error': error, 'gradient': norm.item()}
 
     def _log(self, losses: dict[str, float]) -> str:
         entry = {'step': self.step, 'seconds': round(self.seconds), **{k: round(v, 4) for k, v in losses.items()},
@@ -169,8 +176,8 @@ class Training:
         network = Network(CONFIG, self.averaged)
         totals, right, asked = Counter(), Counter(), Counter()
         for step in range(batches):
-            batch, kinds = self.held_out.at(step)
-            logits, velocity = network(batch)
+            batch, _, kinds = self.held_out.at(step)
+            logits, velocity, _ = network(batch)
             learnt = batch.targets >= 0
             totals['val_text'] += F.cross_entropy(logits, batch.targets[learnt]).item() / batches
             totals['val_action'] += F.mse_loss(velocity, _flow(batch)).item() / batches
@@ -181,11 +188,6 @@ class Training:
                     asked[kind] += 1
                     right[kind] += not wrong[i][batch.owner[i] == owner].any()
         return {**{k: round(v, 4) for k, v in totals.items()}, **{k: round(right[k] / asked[k], 4) for k in asked}}
-
-
-def _losses(network: Network, batch: Batch, insulate: bool) -> tuple[Tensor, Tensor]:
-    logits, velocity = network(batch, insulate)
-    return F.cross_entropy(logits, batch.targets[batch.targets >= 0]), F.mse_loss(velocity, _flow(batch))
 
 
 def _flow(batch: Batch) -> Tensor:

@@ -1,8 +1,9 @@
-"""The vision tower's first lesson: where in the picture each colour is.
+"""The vision tower's lesson: which patch holds a cube of which colour, and where in the picture that cube is.
 
 A small tower inside the full model is slow to learn where things are, for the loss reaches it through many layers.
-Taught directly, by cross-entropy over position bins read off all its rows by one linear layer, it takes minutes. The
-linear layer is thrown away afterwards.
+Taught directly it takes minutes, and taught patch by patch, with one linear reading for all patches, it says what it
+knows in the form that attention reads best: the row of a patch tells its cube. The reading is thrown away after
+training.
 """
 from __future__ import annotations
 
@@ -13,7 +14,6 @@ from torch import Tensor
 
 from oxygen_ros.model.config import ModelConfig
 from oxygen_ros.tabletop.data import Frames
-from oxygen_ros.tabletop.network import Network
 from oxygen_ros.tabletop.scene import CAMERAS, project
 from oxygen_ros.tabletop.task import COLOURS, CUBE
 
@@ -21,23 +21,27 @@ BINS = 32       # per axis of the picture
 
 
 class Where:
-    """A throw-away linear reading of "seen?", column and row of every colour from a camera's rows."""
+    """The reading: from each row of a picture, for every colour, "its cube is here", and that cube's column and row."""
 
     def __init__(self, config: ModelConfig, seed: int) -> None:
-        inputs = config.image_tokens * config.width
         generator = torch.Generator().manual_seed(seed)
-        self.weight = torch.randn(len(COLOURS) * (1 + 2 * BINS), inputs, generator=generator) * 0.1 * inputs ** -0.5
-        self.bias = torch.zeros(len(COLOURS) * (1 + 2 * BINS))
+        outputs = len(COLOURS) * (1 + 2 * BINS)
+        self.weight = torch.randn(outputs, config.width, generator=generator) * 0.1 * config.width ** -0.5
+        self.bias = torch.zeros(outputs)
+        self._side = config.image // config.patch
 
-    def loss(self, network: Network, images: Tensor, targets: Tensor) -> tuple[Tensor, float]:
-        """Loss on pictures uint8 [n, side, side, 3] with ``targets`` of `where`; and the mean error in picture widths."""
-        read = F.linear(network.see(images).flatten(1), self.weight, self.bias).view(len(images), len(COLOURS), -1)
+    def loss(self, rows: Tensor, targets: Tensor) -> tuple[Tensor, float]:
+        """Loss on the tower's rows [n, patches, width] of pictures with ``targets`` [n, 4, 2] of `where`; and the
+        mean error in picture widths."""
+        read = F.linear(rows, self.weight, self.bias).unflatten(-1, (len(COLOURS), -1))
         seen = targets[..., 0] >= 0
-        loss = F.binary_cross_entropy_with_logits(read[..., 0], seen.float())
-        logits = read[..., 1:].unflatten(-1, (2, BINS))[seen]
-        loss = loss + F.cross_entropy(logits.flatten(0, 1), targets[seen].flatten())
-        error = (logits.argmax(-1) - targets[seen]).abs().float().mean() / BINS
-        return loss, error.item()
+        column, row = (targets.clamp(min=0) * self._side // BINS).unbind(-1)
+        patch = F.one_hot(row * self._side + column, self._side ** 2).transpose(1, 2)      # [n, patches, 4]
+        here = patch.bool() & seen[:, None]
+        loss = F.binary_cross_entropy_with_logits(read[..., 0], here.float(), reduction='sum') / len(rows)
+        logits, true = read[..., 1:].unflatten(-1, (2, BINS))[here], targets[:, None].expand(*here.shape, 2)[here]
+        error = (logits.argmax(-1) - true).abs().float().mean() / BINS
+        return loss + F.cross_entropy(logits.flatten(0, 1), true.flatten()), error.item()
 
 
 def where(frames: Frames) -> Tensor:

@@ -1,0 +1,91 @@
+"""The simulated robot over real DDS, as another process."""
+import json
+
+import numpy as np
+import pytest
+from builtin_interfaces.msg import Duration
+from rclpy.qos import DurabilityPolicy, QoSProfile, qos_profile_sensor_data
+from sensor_msgs.msg import Image, JointState
+from std_msgs.msg import String
+from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
+
+from oxygen_ros.tabletop import arm
+from oxygen_ros.tabletop.episode import make_episode
+from oxygen_ros.tabletop.expert import chunk, goal_of
+from oxygen_ros.tabletop.scene import HOME
+
+LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+
+
+def _seconds(value):
+    nanoseconds = round(1e9 * value)
+    return Duration(sec=nanoseconds // 10**9, nanosec=nanoseconds % 10**9)
+
+
+def _trajectory(points, names=arm.JOINTS, period=0.1):
+    return JointTrajectory(joint_names=list(names), points=[
+        JointTrajectoryPoint(positions=list(map(float, q)), time_from_start=_seconds(period * (i + 1)))
+        for i, q in enumerate(points)])
+
+
+@pytest.fixture
+def robot(start, peer):
+    """The robot's process and what it publishes."""
+    process = start('robot', 'oxygen_ros.tabletop.node', '--ros-args', '-r', '__ns:=/arm', '-p', 'seed:=3')
+    heard = {
+        'front': peer.listen(Image, '/arm/front/image', qos_profile_sensor_data),
+        'wrist': peer.listen(Image, '/arm/wrist/image', qos_profile_sensor_data),
+        'joints': peer.listen(JointState, '/arm/joint_states'),
+        'task': peer.listen(String, '/arm/task', LATCHED),
+        'episode': peer.listen(String, '/arm/episode'),
+    }
+    send = peer.publisher(JointTrajectory, '/arm/joint_trajectory')
+    return process, heard, send
+
+
+def test_it_shows_pictures_joints_and_a_task(robot, peer):
+    process, heard, _ = robot
+    peer.wait_for(lambda: all(heard[name] for name in ('front', 'wrist', 'joints', 'task')), what='pictures, joints and task')
+    for camera in ('front', 'wrist'):
+        image = heard[camera][0]
+        assert (image.encoding, image.height, image.width, image.step) == ('rgb8', 64, 64, 192)
+        assert np.frombuffer(image.data, np.uint8).std() > 10
+    assert list(heard['joints'][0].name) == list(arm.JOINTS)
+    np.testing.assert_allclose(heard['joints'][0].position, HOME, atol=1e-9)
+    assert heard['task'][0].data == make_episode(3, 0).instruction
+    assert process.interrupt() == 0 and 'Traceback' not in process.output
+
+
+def test_it_goes_where_a_trajectory_says_in_any_order_of_joints(robot, peer):
+    _, heard, send = robot
+    target = HOME + np.linspace(-0.1, 0.1, 7)
+    order = np.random.default_rng(0).permutation(7)
+    send.publish(_trajectory([target[order]], [arm.JOINTS[i] for i in order], period=0.3))
+    peer.wait_for(lambda: heard['joints'] and np.allclose(heard['joints'][-1].position, target, atol=1e-6), what='the target')
+
+
+@pytest.mark.parametrize('bad, why', [
+    (_trajectory([np.full(7, np.nan)]), 'non-finite'),
+    (_trajectory([HOME], [*arm.JOINTS[:6], 'elbow']), 'lbr_iiwa_joint_7'),
+    (_trajectory([HOME[:3]]), 'every joint')])
+def test_it_says_why_it_ignores_a_trajectory_and_stands_still(robot, peer, bad, why):
+    process, heard, send = robot
+    for _ in range(3):
+        send.publish(bad)
+    process.wait_for_output(f'joint_trajectory ignored: .*{why}')
+    seen = len(heard['joints'])
+    peer.wait_for(lambda: len(heard['joints']) > seen + 10)
+    np.testing.assert_allclose(heard['joints'][-1].position, HOME, atol=1e-9)
+    assert process.output.count('ignored') == 1
+
+
+def test_an_episode_driven_by_the_expert_succeeds_and_the_next_begins(robot, peer):
+    _, heard, send = robot
+    episode = make_episode(3, 0, 3)
+    assert episode.intent.colour
+    peer.wait_for(lambda: heard['joints'])
+    goal = goal_of(episode)
+    send.publish(_trajectory(chunk(np.array(heard['joints'][-1].position), goal, 40)))
+    ended = json.loads(peer.wait_for(lambda: heard['episode'] and heard['episode'][0], what='the end of the episode').data)
+    assert ended['success'] and ended['episode'] == 0 and ended['task'] == episode.instruction
+    peer.wait_for(lambda: heard['task'][-1].data == make_episode(3, 1, 3).instruction, what='the next task')
