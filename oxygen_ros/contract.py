@@ -157,7 +157,8 @@ class Contract(Strict):
     policy_period: float = Field(gt=0, le=10, description='time between consecutive actions of a chunk, s')
     instruction: str = Field('', description='used until the topic `task` says otherwise')
     cameras: tuple[Camera, ...] = Field(min_length=1, description='pictures that the policy reads, in order')
-    joint_topics: tuple[JointTopic, ...] = Field((JointTopic(topic='joint_states'),), description='where joints come from')
+    joint_topics: tuple[JointTopic, ...] = Field((JointTopic(topic='joint_states'),),
+                                                 description='where joints come from')
     state: tuple[StateJoint, ...] = Field((), description="the policy's state vector, in order")
     actions: tuple[Action, ...] = Field(min_length=1, description="the policy's action vector, in order")
 
@@ -182,8 +183,8 @@ class Contract(Strict):
                     raise ValueError(f'actions: {action.joint} has no limits: add position: [least, most] (rad or m; '
                                      'the URDF has them; [-1e9, 1e9] for a joint that turns for ever)')
                 if action.joint and action.joint not in measured:
-                    raise ValueError(f'actions: {action.joint} is moved but its position is not in state, so the motion '
-                                     'cannot start from where the robot is: add it to state')
+                    raise ValueError(f'actions: {action.joint} is moved but its position is not in state, so the '
+                                     'motion cannot start from where the robot is: add it to state')
             if not self.joints:
                 raise ValueError(f'actions: none names a joint, but semantics is {self.semantics}: write joint: '
                                  'instead of name:')
@@ -254,7 +255,7 @@ def load_contract(path: str | Path) -> Contract:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ContractError(f'contract {path}: not valid YAML: {" ".join(str(error).split())}') from None
     if not isinstance(data, dict):
-        raise ContractError(f'contract {path}: empty or not a mapping; see config/tabletop_contract.yaml for an example')
+        raise ContractError(f'contract {path}: empty or not a mapping; config/tabletop_contract.yaml is an example')
     try:
         return Contract.model_validate(data)
     except ValidationError as error:
@@ -269,8 +270,8 @@ def _fault(fault: Mapping, data: object) -> str:
         if isinstance(key, int):
             where += f'[{key}]'
             data = data[key] if isinstance(data, list) and key < len(data) else None
-            if isinstance(data, dict) and (name := next((data[k] for k in ('name', 'joint', 'topic') if k in data), '')):
-                where += f' ({name})'
+            if isinstance(data, dict) and (known := [data[k] for k in ('name', 'joint', 'topic') if k in data]):
+                where += f' ({known[0]})'
         else:
             where += f'.{key}' if where else str(key)
             data = data.get(key) if isinstance(data, dict) else None

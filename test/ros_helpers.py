@@ -38,20 +38,22 @@ def write_contract(folder: Path, **changes) -> Path:
     return path
 
 
-def start_arm_node(start, namespace: str, contract: Path, *arguments: str, **parameters):
-    """The node with the fake engine, as a program of its own."""
-    settings = [part for name, value in {'contract': contract, **parameters}.items() for part in ('-p', f'{name}:={value}')]
-    return start('node', 'arm_node', '--ros-args', '-r', f'__ns:={namespace}', *settings, *arguments,
+def start_node(start, module: str, namespace: str, contract: Path, *arguments: str, **parameters):
+    """The node as a program of its own; module: 'arm_node' (fake engine) or 'oxygen_ros.node.main'."""
+    parameters = {'contract': contract, **parameters}
+    settings = [part for name, value in parameters.items() for part in ('-p', f'{name}:={value}')]
+    return start('node', module, '--ros-args', '-r', f'__ns:={namespace}', *settings, *arguments,
                  env={'PYTHONPATH': os.pathsep.join(filter(None, [TEST, os.environ.get('PYTHONPATH')]))})
 
 
 class Robot:
     """Publishes cameras and joint states from a thread until closed. Change the attributes to break something."""
 
-    def __init__(self, node, namespace: str, joint_qos=10, image_qos=qos_profile_sensor_data) -> None:
+    def __init__(self, node, namespace: str, joint_qos=10, image_qos=qos_profile_sensor_data, joints=JOINTS,
+                 cameras=('front', 'wrist')) -> None:
         self._node = node
-        self.positions = dict.fromkeys(JOINTS, 0.0)
-        self.cameras = {'front': 'rgb8', 'wrist': 'rgb8'}  # the cameras that work, and their encoding
+        self.positions = dict.fromkeys(joints, 0.0)
+        self.cameras = dict.fromkeys(cameras, 'rgb8')      # the cameras that work, and their encoding
         self.joints_work = True
         self.frozen: set[str] = set()                       # cameras that repeat their stamp
         self._stamps: dict[str, Time] = {}
@@ -122,7 +124,8 @@ def jtc_faults(message, joints=JOINTS, received: float | None = None) -> list[st
 class Arm:
     """A node under test with everything that it says, and the robot that feeds it."""
 
-    def __init__(self, start, peer, namespace: str, contract: Path, *arguments: str, robot=True, **parameters) -> None:
+    def __init__(self, start, peer, namespace: str, contract: Path, *arguments: str, robot=True, module='arm_node',
+                 **parameters) -> None:
         self.peer, self.namespace = peer, namespace
         self.actions = peer.listen(JointTrajectory, f'{namespace}/actions')
         self.chunks = peer.listen(ActionChunk, f'{namespace}/action_chunk')
@@ -130,8 +133,9 @@ class Arm:
         self.said = peer.listen(String, f'{namespace}/said')
         self.status = peer.listen(EngineStatus, f'{namespace}/status')
         self.diagnostics = peer.listen(DiagnosticArray, '/diagnostics')
-        self.robot = Robot(peer.node, namespace) if robot else None
-        self.node = start_arm_node(start, namespace, contract, *arguments, **parameters)
+        robot = Robot if robot is True else robot
+        self.robot = robot(peer.node, namespace) if robot else None
+        self.node = start_node(start, module, namespace, contract, *arguments, **parameters)
 
     def close(self) -> None:
         if self.robot:
@@ -186,8 +190,10 @@ class Arm:
         return result.successful, result.reason
 
     def status_of(self, name: str):
-        """Wait for the diagnostics of one part; returns the newest one that satisfies nothing but its name."""
-        full = f'{self.namespace}/oxygen: {name}'
-        have = len(self.diagnostics)
-        return self.peer.wait_for(lambda: next((status for message in self.diagnostics[have:] for status in message.status
-                                                if status.name == full), None), what=f'diagnostics of {full}')
+        """Wait for the next diagnostics of one part."""
+        full, have = f'{self.namespace}/oxygen: {name}', len(self.diagnostics)
+
+        def newer():
+            statuses = [status for message in self.diagnostics[have:] for status in message.status]
+            return next((status for status in statuses if status.name == full), None)
+        return self.peer.wait_for(newer, what=f'diagnostics of {full}')

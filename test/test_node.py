@@ -2,6 +2,7 @@
 import itertools
 import os
 import signal
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,8 @@ pytest.importorskip('rclpy')
 from arm_engine import HORIZON, JOINTS, PERIOD, SPEED  # noqa: E402
 from lifecycle_msgs.msg import Transition  # noqa: E402
 from rcl_interfaces.srv import DescribeParameters, GetParameters  # noqa: E402
-from ros_helpers import Arm, jtc_faults, seconds, write_contract  # noqa: E402
-from std_msgs.msg import String  # noqa: E402
+from ros_helpers import Arm, Robot, jtc_faults, seconds, write_contract  # noqa: E402
+from std_msgs.msg import Float64MultiArray, String  # noqa: E402
 from std_srvs.srv import SetBool, Trigger  # noqa: E402
 
 from oxygen_ros.node.parameters import ParameterError, document, parse, specs  # noqa: E402
@@ -34,6 +35,39 @@ def arm(start, peer, tmp_path):
     yield make
     for one in made:
         one.close()
+
+
+# --- the real engine ---------------------------------------------------------------------------------------------
+@pytest.fixture
+def real(arm):
+    """The node with a small random pi0.5, and the robot that it takes."""
+    joints = [f'joint_{i}' for i in range(1, 9)]
+    cameras = ('base_0_rgb', 'left_wrist_0_rgb', 'right_wrist_0_rgb')
+    contract = {'cameras': [{'name': name, 'topic': f'{name}/image'} for name in cameras],
+                'state': [{'joint': joint} for joint in joints],
+                'actions': [{'joint': joint, 'position': [-1, 1]} for joint in reversed(joints[:7])]}
+    return arm(module='oxygen_ros.node.main', contract=contract, checkpoint='random:tiny',
+               robot=partial(Robot, joints=joints, cameras=cameras), **{'speech.max_tokens': 100})
+
+
+def test_a_real_model_moves_and_talks_from_one_prefill_per_observation(real):
+    real.moves(10)
+    assert real.actions[-1].joint_names == [f'joint_{i}' for i in range(7, 0, -1)]
+    assert not jtc_faults(real.actions[-1], real.actions[-1].joint_names)
+    request, actions = real.ask(), len(real.actions)
+    first = real.peer.wait_for(lambda: next((t for t in real.speech if t.request_id == request), None))
+    assert not first.is_final
+    real.moves(5)
+    request_2 = real.ask('and why? ')
+    real.peer.wait_for(lambda: any(t.request_id == request_2 for t in real.speech))
+    real.peer.publisher(String, f'{real.namespace}/cancel').publish(String(data=request_2))
+    assert real.answer(request_2)[-1].finish_reason in ('cancelled', 'length', 'stop')
+    tokens = real.answer(request)
+    assert ''.join(token.delta for token in tokens) == tokens[-1].text
+    assert len(real.actions) > actions
+    status = real.status[-1]
+    assert status.cycles == status.prefills > 0 and status.tokens > 0 and status.healthy
+    assert 0 < status.kv_bytes <= status.kv_bytes_peak <= status.kv_bytes_capacity
 
 
 # --- motion ------------------------------------------------------------------------------------------------------
@@ -83,6 +117,17 @@ def test_actions_keep_coming_between_the_chunks_of_a_slow_engine(arm):
     chunks, actions = len(robot.chunks), len(robot.actions)
     robot.peer.wait_for(lambda: len(robot.chunks) >= chunks + 2)
     assert len(robot.actions) - actions > 10, '50 Hz against 2.5 Hz'
+
+
+def test_a_forward_controller_gets_one_row_per_tick(arm):
+    robot = arm(forward_commands=True)
+    rows = robot.peer.listen(Float64MultiArray, f'{robot.namespace}/commands')
+    robot.peer.wait_for(lambda: len(rows) > 20)
+    steps = np.abs(np.diff([row.data for row in rows], axis=0))
+    assert len(rows[0].data) == len(JOINTS) and steps.max() < 1.0 * 0.5, 'no faster than 1 rad/s'
+    robot.peer.call(SetBool, f'{robot.namespace}/pause', SetBool.Request(data=True))
+    robot.stands_still()
+    robot.peer.wait_for(lambda: list(rows[-1].data) == list(robot.actions[-1].points[0].positions))
 
 
 @pytest.mark.parametrize('semantics', ['velocity', 'cartesian'])

@@ -3,6 +3,7 @@ import itertools
 import os
 import signal
 from array import array
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import HealthCheck, given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from lifecycle_msgs.msg import Transition  # noqa: E402
 from rclpy.qos import QoSProfile, ReliabilityPolicy, qos_profile_sensor_data  # noqa: E402
-from ros_helpers import Arm, write_contract  # noqa: E402
+from ros_helpers import Arm, Robot, write_contract  # noqa: E402
 from rosgraph_msgs.msg import Clock  # noqa: E402
 from sensor_msgs.msg import CompressedImage, Image, JointState  # noqa: E402
 from std_msgs.msg import String  # noqa: E402
@@ -254,12 +255,9 @@ def test_time_that_goes_back_drops_everything_and_goes_on(arm):
 
 
 @pytest.mark.parametrize('reliability', [ReliabilityPolicy.BEST_EFFORT, ReliabilityPolicy.RELIABLE])
-def test_cameras_of_both_reliabilities_are_heard(arm, peer, reliability):
-    robot = arm(robot=False)
-    from ros_helpers import Robot
+def test_inputs_of_both_reliabilities_are_heard(arm, reliability):
     qos = QoSProfile(depth=5, reliability=reliability)
-    robot.robot = Robot(peer.node, robot.namespace, joint_qos=qos, image_qos=qos)
-    robot.moves()
+    arm(robot=partial(Robot, joint_qos=qos, image_qos=qos)).moves()
 
 
 def test_an_incompatible_qos_is_said_and_shown(arm):

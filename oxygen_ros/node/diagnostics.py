@@ -13,6 +13,7 @@ from oxygen_ros.node.messages import time
 
 if TYPE_CHECKING:
     from oxygen_ros.node.inference_node import InferenceNode
+    from oxygen_ros.node.session import Session
 
 _OK, _WARN, _ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
 
@@ -32,24 +33,25 @@ class Diagnostics:
         self._publisher.publish(DiagnosticArray(header=Header(stamp=time(clock)), status=list(self._statuses(now))))
 
     def _statuses(self, now: int) -> Iterable[DiagnosticStatus]:
-        node = self._node
-        problems = node.notices.present if node.active else []
-        yield self._status('node', problems, node.state if not node.paused else 'active, paused', {
-            'state': node.state, 'paused': node.paused, 'requests': len(node.requests),
-            'memory_mb': f'{self._process.memory_info().rss / 1e6:.0f}'})
-        if node.inputs is None:
+        node, session = self._node, self._node.session
+        values = {'state': node.state, 'memory_mb': f'{self._process.memory_info().rss / 1e6:.0f}'}
+        if session is None:
+            yield self._status('node', [], node.state, values)
             return
-        for camera in node.inputs.cameras.values():
-            problems += self._mismatch(camera.source, camera.camera.topic)
+        problems = session.notices.present if session.active else []
+        yield self._status('node', problems, 'paused' if session.paused else node.state, {
+            **values, 'robot': session.contract.robot, 'paused': session.paused, 'requests': len(session.requests)})
+        for camera in session.inputs.cameras.values():
+            problems += self._mismatch(session, camera.source, camera.camera.topic)
             yield self._input(camera.source, camera.count, camera.freshness.received, now, problems)
-        for topic, (count, received) in node.inputs.joints.arrivals().items():
-            problems += self._mismatch(topic, topic)
+        for topic, (count, received) in session.inputs.joints.arrivals().items():
+            problems += self._mismatch(session, topic, topic)
             yield self._input(topic, count, received, now, problems)
-        yield self._motion(now, problems)
-        yield self._engine(now, problems)
+        yield self._motion(session, now, problems)
+        yield self._engine(session, now, problems)
 
-    def _mismatch(self, source: str, topic: str) -> list[Problem]:
-        found = self._node.interface.mismatches.get(self._node.resolve_topic_name(topic))
+    def _mismatch(self, session: Session, source: str, topic: str) -> list[Problem]:
+        found = session.interface.mismatches.get(self._node.resolve_topic_name(topic))
         return [Problem(source, 'qos', found, blocking=False)] if found else []
 
     def _input(self, source: str, count: int, received: int | None, now: int, problems: list[Problem]
@@ -61,28 +63,27 @@ class Diagnostics:
         return self._status(source, [p for p in problems if p.source == source], f'{rate:.1f} Hz',
                             {'rate_hz': f'{rate:.2f}', 'age_s': age, 'messages': count})
 
-    def _motion(self, now: int, problems: list[Problem]) -> DiagnosticStatus:
-        node, values = self._node, {}
-        if timeline := node.motion.timeline:
+    def _motion(self, session: Session, now: int, problems: list[Problem]) -> DiagnosticStatus:
+        values = {}
+        if timeline := session.motion.timeline:
             counts = timeline.counts
             values = {'chunks_used': counts.chunks, 'chunks_refused': counts.refused,
                       'position_clamps': counts.position_clamps, 'velocity_clamps': counts.velocity_clamps,
                       'seam_disagreement': f'{timeline.seam[0]:.4f}', 'seam_velocity': f'{timeline.seam[1]:.4f}'}
-        rate = node.pace.rate_hz(now)
-        jitter = node.pace.jitter_s(1.0 / node.parameters.publish_rate_hz)
+        rate = session.pace.rate_hz(now)
+        jitter = session.pace.jitter_s(1.0 / self._node.parameters.publish_rate_hz)
         return self._status('motion', [p for p in problems if p.source in ('motion', 'observation')],
                             f'actions at {rate:.1f} Hz',
                             {'publish_rate_hz': f'{rate:.2f}', 'jitter_p99_ms': f'{jitter * 1e3:.2f}', **values})
 
-    def _engine(self, now: int, problems: list[Problem]) -> DiagnosticStatus:
-        node, last = self._node, self._node.totals.last
+    def _engine(self, session: Session, now: int, problems: list[Problem]) -> DiagnosticStatus:
+        totals, model, last = session.totals, session.model, session.totals.last
         stages = {f'{stage}_ms': f'p50 {p50 * 1e3:.1f}, p95 {p95 * 1e3:.1f}'
-                  for stage, (p50, p95) in node.totals.stage_percentiles().items()}
-        model = node.model
+                  for stage, (p50, p95) in totals.stage_percentiles().items()}
         return self._status('engine', [p for p in problems if p.source == 'engine'], model.model, {
             'dtype': model.dtype, 'device': model.device, 'mode': last.mode, 'load_s': f'{model.load_s:.1f}',
-            'restarts': node.engine.restarts, 'cycles': node.totals.total('cycles'),
-            'misses': node.totals.total('misses'), 'tokens_per_second': f'{node.totals.tokens_per_second(now):.1f}',
+            'restarts': session.engine.restarts, 'cycles': totals.total('cycles'),
+            'misses': totals.total('misses'), 'tokens_per_second': f'{totals.tokens_per_second(now):.1f}',
             'live_requests': last.live, 'queued_requests': last.queued, 'kv_bytes': last.kv_bytes,
             'kv_bytes_peak': last.kv_bytes_peak, 'kv_bytes_capacity': last.kv_bytes_capacity,
             'memory_mb': f'{last.memory_bytes / 1e6:.0f}', **stages,
@@ -93,6 +94,6 @@ class Diagnostics:
         problems = list(problems)
         level = _ERROR if any(p.blocking for p in problems) else _WARN if problems else _OK
         return DiagnosticStatus(
-            name=f'{self._name}: {name}', hardware_id=self._node.robot, level=level,
+            name=f'{self._name}: {name}', level=level,
             message='; '.join(map(str, problems)) or well,
             values=[KeyValue(key=key, value=str(value)) for key, value in values.items()])

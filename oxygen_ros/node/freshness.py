@@ -61,7 +61,7 @@ class Freshness:
         if not self.stamp or not self._declared.trust_stamp:
             return None
         if (age := now - self._changed) > self._max_age:
-            return 'frozen', f'the same stamp again and again for {age / SECOND:.2f} s ({limit}): its source has stopped'
+            return 'frozen', f'the same stamp for {age / SECOND:.2f} s ({limit}): its source has stopped'
         if abs(age := clock - self.stamp) > self._max_age:
             side = 'old' if age > 0 else 'in the future'
             return 'late', (f'stamps are {abs(age) / SECOND:.2f} s {side} ({limit}): check use_sim_time and clock '

@@ -1,4 +1,4 @@
-"""The newest of every input, and the one consistent snapshot that becomes an observation. No ROS: messages are only read."""
+"""The newest of every input, and the one consistent snapshot that becomes an observation. Needs no ROS."""
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -99,10 +99,12 @@ class Inputs:
         return found or self._skew(max_skew_s)
 
     def _implausible(self) -> list[Problem]:
-        return [Problem(f'joint {action.joint}', 'implausible', f'its position {position:g} is far outside of its limits '
-                        f'{list(action.position)}: check the sensor, the unit, or the limits in the contract')
+        if not self._contract.moves_joints:
+            return []
+        return [Problem(f'joint {action.joint}', 'implausible', f'its position {position:g} is far outside of its '
+                        f'limits {list(action.position)}: check the sensor, the unit, or the limits in the contract')
                 for action, position in zip(self._contract.joints, self.positions(), strict=True)
-                if self._contract.moves_joints and not action.plausible(position)]
+                if not action.plausible(position)]
 
     def snapshot(self, clock: int) -> tuple[Snapshot | None, list[Problem]]:
         """The observation, or why there is none. To be asked only when problems() has found nothing blocking."""

@@ -9,16 +9,16 @@ from rclpy.event_handler import PublisherEventCallbacks, SubscriptionEventCallba
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy, qos_policy_name_from_kind
 from rclpy.qos_overriding_options import QoSOverridingOptions
 from sensor_msgs.msg import CompressedImage, Image, JointState
-from std_msgs.msg import String
+from std_msgs.msg import Float64MultiArray, String
 from std_srvs.srv import SetBool, Trigger
 from trajectory_msgs.msg import JointTrajectory
 from visualization_msgs.msg import MarkerArray
 
-from oxygen_ros.contract import Contract
 from oxygen_ros.msg import ActionChunk, EngineStatus, SpeechRequest, SpeechToken
 
 if TYPE_CHECKING:
     from oxygen_ros.node.inference_node import InferenceNode
+    from oxygen_ros.node.session import Session
 
 _UTTERANCE = 256  # messages of the longest text, so that a late reader of a burst loses none
 
@@ -37,8 +37,8 @@ class Interface:
     for a QoS that cannot be met.
     """
 
-    def __init__(self, node: InferenceNode, contract: Contract) -> None:
-        self._node = node
+    def __init__(self, node: InferenceNode, session: Session) -> None:
+        self._node, self._session, contract = node, session, session.contract
         self.mismatches: dict[str, str] = {}
         self.actions = self._publisher(JointTrajectory, 'actions', _qos(1))
         self.action_chunk = self._publisher(ActionChunk, 'action_chunk', _qos(2))
@@ -47,6 +47,10 @@ class Interface:
         self.status = self._publisher(EngineStatus, 'status', _qos(10))
         self.markers = self._publisher(MarkerArray, 'markers', _qos(1, latched=True))
         self._publishers = [self.actions, self.action_chunk, self.speech, self.said, self.status, self.markers]
+        self.commands = None
+        if node.parameters.forward_commands:
+            self.commands = self._publisher(Float64MultiArray, 'commands', _qos(1))
+            self._publishers.append(self.commands)
 
         self._subscriptions = []
         for camera in contract.cameras:
@@ -55,16 +59,16 @@ class Interface:
         for topic in contract.joint_topics:
             # Deeper than 1: arm and gripper may each send their part on the same topic.
             self._input(JointState, topic.topic, self._joint_state(topic.topic), _qos(10, reliable=False))
-        self._subscribe(SpeechRequest, 'ask', node.on_ask, _qos(32))
-        self._subscribe(String, 'cancel', node.on_cancel, _qos(32))
+        self._subscribe(SpeechRequest, 'ask', session.on_ask, _qos(32))
+        self._subscribe(String, 'cancel', session.on_cancel, _qos(32))
         # Two readers of one topic: a latched reader gets the task that was set before the node came, but no message
         # at all from a plain publisher ("ros2 topic pub"); the plain reader gets those.
         self._subscriptions.append(node.create_subscription(
-            String, 'task', node.on_task, _qos(1, latched=True),
+            String, 'task', session.on_task, _qos(1, latched=True),
             event_callbacks=SubscriptionEventCallbacks(use_default_callbacks=False)))
-        self._subscribe(String, 'task', node.on_task, _qos(1))
-        self._services = [node.create_service(Trigger, 'reset', node.on_reset),
-                          node.create_service(SetBool, 'pause', node.on_pause)]
+        self._subscribe(String, 'task', session.on_task, _qos(1))
+        self._services = [node.create_service(Trigger, 'reset', session.on_reset),
+                          node.create_service(SetBool, 'pause', session.on_pause)]
 
     def destroy(self) -> None:
         for publisher in self._publishers:
@@ -87,12 +91,12 @@ class Interface:
         self._subscribe(kind, topic, callback, qos, qos_overriding_options=QoSOverridingOptions.with_default_policies())
 
     def _image(self, name: str, message) -> None:
-        self._node.inputs.image(name, message, time.monotonic_ns())
+        self._session.inputs.image(name, message, time.monotonic_ns())
 
     def _joint_state(self, topic: str):
         def store(message: JointState, info) -> None:
             gid = info.get('publisher_gid')
-            self._node.inputs.joint_state(topic, message, time.monotonic_ns(), str(gid) if gid else None)
+            self._session.inputs.joint_state(topic, message, time.monotonic_ns(), str(gid) if gid else None)
         return store
 
     def _mismatch(self, topic: str, event) -> None:

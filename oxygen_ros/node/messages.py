@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from builtin_interfaces.msg import Duration, Time
-from std_msgs.msg import Header, String
+from std_msgs.msg import Header
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 from visualization_msgs.msg import Marker, MarkerArray
 
@@ -38,7 +38,7 @@ def action_chunk(chunk: Chunk, contract: Contract) -> ActionChunk:
     return ActionChunk(
         header=Header(stamp=time(chunk.stamp)), sequence=chunk.sequence, semantics=contract.semantics,
         names=[action.label for action in contract.actions], period=duration(round(contract.policy_period * SECOND)),
-        horizon=horizon, action_dim=action_dim, data=array('f', np.ascontiguousarray(chunk.actions, np.float32).tobytes()),
+        horizon=horizon, action_dim=action_dim, data=array('f', chunk.actions.astype(np.float32).tobytes()),
         latency=(chunk.ready_ns - chunk.received_ns) / SECOND)
 
 
@@ -47,10 +47,6 @@ def speech_token(speech: Speech, stamp: int) -> SpeechToken:
         header=Header(stamp=time(stamp)), request_id=speech.request_id, channel=speech.channel,
         sequence=speech.sequence, observation=speech.observation, token_ids=array('i', speech.token_ids),
         delta=speech.delta, text=speech.text, is_final=speech.final, finish_reason=speech.reason, detail=speech.detail)
-
-
-def said(text: str) -> String:
-    return String(data=text)
 
 
 def ask(request: SpeechRequest) -> Ask:
@@ -67,7 +63,8 @@ def ask(request: SpeechRequest) -> Ask:
 
 def sentence_marker(text: str, frame: str, stamp: int) -> MarkerArray:
     """The latest sentence, floating above the robot."""
-    marker = Marker(header=Header(stamp=time(stamp), frame_id=frame), ns='said', type=Marker.TEXT_VIEW_FACING, text=text)
+    marker = Marker(header=Header(stamp=time(stamp), frame_id=frame), ns='said', text=text,
+                    type=Marker.TEXT_VIEW_FACING)
     marker.pose.position.z, marker.pose.orientation.w, marker.scale.z = 1.2, 1.0, 0.06
     marker.color.r = marker.color.g = marker.color.b = marker.color.a = 1.0
     return MarkerArray(markers=[marker])

@@ -9,21 +9,26 @@ from trajectory_msgs.msg import JointTrajectory
 
 from oxygen_ros.contract import Contract
 from oxygen_ros.engine.wire import Chunk
+from oxygen_ros.node.freshness import SECOND
 from oxygen_ros.node.messages import trajectory
 from oxygen_ros.node.timeline import Timeline
 
 
 class Motion:
-    """Publishes the timeline. When a contract's actions are no joint positions it never publishes anything.
+    """Publishes the timeline: trajectories, and for controllers that only forward, the row of positions of now.
+
+    When a contract's actions are no joint positions it never publishes anything.
 
     stamp_mode: what the stamp means to joint_trajectory_controller. zero: the trajectory starts on arrival; now: at
     the stamp, which needs synchronised clocks; observation: the stamp is that of the observation and the points keep
     their place on its time line. In each mode a point is due at stamp + time_from_start, and all points lie ahead.
     """
 
-    def __init__(self, contract: Contract, publish: Callable[[JointTrajectory], None], clock: Callable[[], int],
+    def __init__(self, contract: Contract, publish: Callable[[JointTrajectory], None],
+                 publish_row: Callable[[np.ndarray], None], clock: Callable[[], int],
                  stamp_mode: Literal['zero', 'now', 'observation'], blend_s: float) -> None:
-        self._contract, self._publish, self._clock, self._stamp_mode = contract, publish, clock, stamp_mode
+        self._contract, self._publish, self._publish_row = contract, publish, publish_row
+        self._clock, self._stamp_mode = clock, stamp_mode
         self._names = [action.joint for action in contract.joints]
         self.timeline = (Timeline(contract.joints, contract.policy_period, blend_s) if contract.moves_joints else None)
         self._stamp = 0  # of the observation behind the newest chunk
@@ -38,11 +43,16 @@ class Motion:
             self._stamp = chunk.stamp
         return refusal
 
+    def set_blend(self, seconds: float) -> None:
+        if self.timeline is not None:
+            self.timeline.blend = round(seconds * SECOND)
+
     def tick(self, now: int) -> bool:
         """Publish what lies ahead; False when there is nothing."""
         points = self.timeline.points(now) if self.timeline else None
         if points is not None:
             self._send(*points)
+            self._publish_row(self.timeline.position(now))
         return points is not None
 
     def halt(self, now: int) -> bool:
@@ -50,6 +60,7 @@ class Motion:
         held = self.timeline.stop(now) if self.timeline else None
         if held is not None:
             self._send(np.array([self.timeline.period]), held[None])
+            self._publish_row(held)
         return held is not None
 
     def _send(self, ahead: np.ndarray, positions: np.ndarray) -> None:

@@ -83,8 +83,10 @@ class NodeParameters(Strict):
     cycle_rate_hz: float = Field(10.0, ge=0.05, le=200.0, json_schema_extra=RUNTIME,
                                  description='observations per second, at most; a slower model sets its own pace, Hz')
     stamp_mode: Literal['zero', 'now', 'observation'] = Field(
-        'zero', description='stamp of `actions`: zero (the controller starts on arrival), now, or the observation\'s; '
+        'zero', description="stamp of `actions`: zero (the controller starts on arrival), now, or the observation's; "
         'time_from_start always counts from it')
+    forward_commands: bool = Field(False, description='also publish `commands`, one row of positions per tick, for a '
+                                   'forward_command_controller')
     stop_mode: Literal['hold', 'finish'] = Field(
         'hold', json_schema_extra=RUNTIME, description='when an input or the engine fails: hold the present position '
         'at once, or finish the chunk first')
@@ -204,10 +206,11 @@ def document() -> str:
     lines = ['<!-- Generated: python -m oxygen_ros.node.parameters > docs/parameters.md -->', '# Parameters', '',
              'Parameters of the node `oxygen`. Those without a "yes" are fixed when the node starts; the others are '
              'validated and applied while it runs (`ros2 param set /oxygen/oxygen publish_rate_hz 100`).', '',
-             '| parameter | type | default | allowed | at run time | meaning |', '| --- | --- | --- | --- | --- | --- |',
+             '| parameter | type | default | allowed | at run time | meaning |',
+             '| --- | --- | --- | --- | --- | --- |',
              *(_parameter_row(spec) for spec in specs()), '', '## The contract', '',
-             'The YAML file named by `contract`; `config/tabletop_contract.yaml` is an example. One rule converts every '
-             'joint both ways: `policy = scale * robot + offset`, robot in rad or m.']
+             'The YAML file named by `contract`; `config/tabletop_contract.yaml` is an example. One rule converts '
+             'every joint both ways: `policy = scale * robot + offset`, robot in rad or m.']
     for model in (Contract, Camera, Transform, JointTopic, StateJoint, Action, Gripper):
         lines += _contract_table(model)
     return '\n'.join(lines) + '\n'

@@ -63,7 +63,8 @@ def _descriptor(spec: Spec) -> ParameterDescriptor:
                                      additional_constraints=f'one of {", ".join(spec.choices)}' if spec.choices else '')
     if spec.low is not None and spec.high is not None:
         if spec.kind is float:
-            descriptor.floating_point_range = [FloatingPointRange(from_value=float(spec.low), to_value=float(spec.high))]
+            low, high = float(spec.low), float(spec.high)
+            descriptor.floating_point_range = [FloatingPointRange(from_value=low, to_value=high)]
         elif spec.kind is int:
             descriptor.integer_range = [IntegerRange(from_value=int(spec.low), to_value=int(spec.high), step=1)]
     descriptor.dynamic_typing = spec.kind is float  # "50" is as good as "50.0"; parse() checks the type

@@ -27,7 +27,8 @@ class Pace:
     def rate_hz(self, now: int) -> float:
         """Events per second over the last two seconds; 0 when there were fewer than two."""
         recent = [t for t in self._times if now - t <= 2 * SECOND]
-        return (len(recent) - 1) * SECOND / (recent[-1] - recent[0]) if len(recent) > 1 and recent[-1] > recent[0] else 0.0
+        span = recent[-1] - recent[0] if recent else 0
+        return (len(recent) - 1) * SECOND / span if span else 0.0
 
     def jitter_s(self, period_s: float) -> float:
         """99th percentile of how far intervals stray from ``period_s``; pauses above five periods are not intervals."""

@@ -1,0 +1,270 @@
+"""Everything between configure and cleanup: one contract, one loaded engine, the cycle that joins them.
+
+All of it runs on the executor's thread. The steady timer first publishes `actions`, then begins a cycle when one is
+due; events of the engine come as they are made, so that speech does not wait for a tick.
+"""
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+from std_msgs.msg import Float64MultiArray, String
+
+from oxygen_ros.contract import Contract
+from oxygen_ros.engine.supervisor import Supervisor
+from oxygen_ros.engine.wire import Ask, Cancel, Chunk, Failed, FromEngine, Ready, Rejected, Report, Reset, Speech
+from oxygen_ros.model.observation import Observation
+from oxygen_ros.node import messages
+from oxygen_ros.node.freshness import SECOND, Problem
+from oxygen_ros.node.inputs import Inputs, Snapshot
+from oxygen_ros.node.interface import Interface
+from oxygen_ros.node.motion import Motion
+from oxygen_ros.node.notices import Notices
+from oxygen_ros.node.parameters import NodeParameters
+from oxygen_ros.node.requests import Requests, refusal
+from oxygen_ros.node.status import EngineTotals, Pace
+
+if TYPE_CHECKING:
+    from oxygen_ros.node.inference_node import InferenceNode
+
+
+class Session:
+    """Made when the engine is ready; ``close`` ends it."""
+
+    def __init__(self, node: InferenceNode, contract: Contract, engine: Supervisor, model: Ready) -> None:
+        self._node, self.contract, self.engine, self.model = node, contract, engine, model
+        self._log = node.get_logger()
+        self.inputs = Inputs(contract, node.resolve_topic_name)
+        self.interface = Interface(node, self)
+        self.motion = Motion(contract, self._publish_actions, self._publish_commands, node.clock_ns,
+                             node.parameters.stamp_mode, node.parameters.blend_s)
+        self.requests, self.notices, self.totals, self.pace = Requests(), Notices(), EngineTotals(), Pace()
+        self.paused = False
+        self._instruction = node.parameters.instruction.strip() or contract.instruction.strip()
+        self._most_tokens = node.parameters.speech.max_tokens
+        self._ticker = None
+        self._sequence = 0       # of the newest observation
+        self._barrier = 0        # chunks of observations before this one are from before a stop
+        self._sent: dict[int, np.ndarray] = {}   # observation -> its state, until its chunk is there
+        self._next_cycle = 0
+        self._troubles: dict[str, Problem] = {}  # found outside of the inputs, until they are over
+        self._moved = False
+
+    @property
+    def active(self) -> bool:
+        return self._ticker is not None
+
+    def activate(self) -> None:
+        self.totals.activate()
+        self._barrier = self._sequence + 1
+        self._next_cycle = time.monotonic_ns()
+        self._restart_ticker()
+
+    def deactivate(self, why: str) -> None:
+        """Hold the robot and end all speech, while the publishers still work."""
+        if not self.active:
+            return
+        self._node.destroy_timer(self._ticker)
+        self._ticker = None
+        self._halt()
+        for last in self.requests.end_all('cancelled', why):
+            self._publish_speech(last)
+        self.engine.send(Reset())
+
+    def close(self) -> None:
+        self.interface.destroy()
+
+    # --- the tick ------------------------------------------------------------------------------------------------
+    def _restart_ticker(self) -> None:
+        if self._ticker is not None:
+            self._node.destroy_timer(self._ticker)
+        period = 1.0 / self._node.parameters.publish_rate_hz
+        self._ticker = self._node.create_timer(period, self._tick, clock=self._node.steady)
+
+    def _tick(self) -> None:
+        now = time.monotonic_ns()
+        moves = self.motion.tick(now)
+        if self._moved and not moves:
+            self._trouble('motion', 'starved', 'the chunk has run out and no newer one came: the robot stands still',
+                          blocking=False)
+        self._moved = moves
+        if now >= self._next_cycle:
+            self._cycle(now)
+
+    def _cycle(self, now: int) -> None:
+        """Look at the inputs; hand an observation to the engine when all is well and it is free."""
+        parameters, clock = self._node.parameters, self._node.clock_ns()
+        period = round(SECOND / parameters.cycle_rate_hz)
+        problems = [*self._troubles.values(), *self.inputs.problems(now, clock, parameters.max_skew_s)]
+        if not self._instruction:
+            problems.append(Problem('task', 'empty', 'no instruction: publish one, or set the parameter instruction'))
+        thinking = self.engine.busy
+        if not thinking and not any(problem.blocking for problem in problems):
+            snapshot, found = self.inputs.snapshot(clock)
+            problems += found
+            if snapshot is not None:
+                problems += self._observe(snapshot, now + period)
+        if not thinking:  # else look again at the next tick: a slow engine sets the pace
+            self._next_cycle = max(self._next_cycle + period, now)
+        self._tell(problems, now)
+        if any(problem.blocking for problem in problems):
+            self._stop_moving()
+
+    def _tell(self, problems: list[Problem], now: int) -> None:
+        begun, over = self.notices.update(problems, now)
+        for problem in begun:
+            if problem.blocking:  # two lines: rclpy's logger keeps one severity per line of code
+                self._log.error(f'{problem}; not moving until it is over')
+            else:
+                self._log.warning(str(problem))
+        for problem in over:
+            self._log.info(f'{problem.source}: {problem.kind} is over')
+
+    def _observe(self, snapshot: Snapshot, deadline: int) -> list[Problem]:
+        self._sequence += 1
+        observation = Observation(snapshot.images, snapshot.state, self._instruction, self._sequence, snapshot.stamp,
+                                  snapshot.image_stamps)
+        try:
+            self.engine.observe(observation, snapshot.received, deadline)
+        except ValueError as error:
+            return [Problem('observation', 'size', str(error))]
+        # The engine may have answered the one before without our having seen it yet.
+        before = self._sequence - 1
+        self._sent = {n: state for n, state in self._sent.items() if n == before} | {self._sequence: snapshot.state}
+        return []
+
+    def _stop_moving(self) -> None:
+        """As configured: at once, or when the chunk runs out."""
+        if self._node.parameters.stop_mode == 'hold':
+            self._halt()
+
+    def _halt(self) -> None:
+        """Hold the robot where it is; chunks that are under way no longer count."""
+        self._barrier = self._sequence + 1
+        self._moved = False
+        self.motion.halt(time.monotonic_ns())
+
+    def _trouble(self, source: str, kind: str, text: str, blocking: bool = True) -> None:
+        self._troubles[source] = Problem(source, kind, text, blocking)
+
+    # --- from the engine -----------------------------------------------------------------------------------------
+    def handle(self, event: FromEngine) -> None:
+        """One event of the engine."""
+        match event:
+            case Speech():
+                if (speech := self.requests.take(event)) is not None:
+                    self._publish_speech(speech)
+            case Chunk():
+                self._on_chunk(event)
+            case Report():
+                now = time.monotonic_ns()
+                self.totals.take(event, now)
+                self.interface.status.publish(
+                    self.totals.message(self._node.clock_ns(), now, self.engine.ready, self.engine.restarts))
+            case Rejected():
+                self._on_rejected(event)
+            case Ready():
+                self._troubles.pop('engine', None)
+                self._log.info('the engine is back')
+            case Failed():
+                self.totals.engine_ended()
+                self._trouble('engine', 'failed', event.why)
+                if self.active:
+                    self._stop_moving()
+
+    def _on_chunk(self, chunk: Chunk) -> None:
+        state = self._sent.get(chunk.sequence)
+        if not self.active or self.paused or state is None or chunk.sequence < self._barrier:
+            return
+        expected = self.model.horizon, self.model.action_dim
+        if chunk.actions.shape != expected or not np.isfinite(chunk.actions).all():
+            self._on_rejected(Rejected(chunk.sequence, f'the chunk is {list(chunk.actions.shape)} instead of '
+                                       f'{list(expected)}, or not finite: check the checkpoint'))
+            return
+        self._troubles.pop('observation', None)
+        self._troubles.pop('motion', None)
+        self.interface.action_chunk.publish(messages.action_chunk(chunk, self.contract))
+        if refused := self.motion.take(chunk, state, self.inputs.positions(), time.monotonic_ns()):
+            self._trouble('motion', 'refused', f'chunk {chunk.sequence} was not used: {refused}', blocking=False)
+
+    def _on_rejected(self, event: Rejected) -> None:
+        if event.sequence < self._barrier or event.sequence not in self._sent:
+            return  # of something that was given up already
+        self._trouble('observation', 'rejected', event.why, blocking=False)  # the next one may be good
+        self._stop_moving()
+
+    # --- from topics and services --------------------------------------------------------------------------------
+    def on_task(self, message) -> None:
+        text = message.data.strip()
+        if not text:
+            self._log.warning(f'task rejected: it is empty; going on with {self._instruction!r}')
+        elif text != self._instruction:
+            self._instruction = text
+            self._log.info(f'task: {text!r}')
+
+    def on_ask(self, message) -> None:
+        try:
+            ask = self.requests.open(messages.ask(message))
+            detail = '' if self.active and self.engine.send(ask) else 'the node is not active or its engine not ready'
+        except ValueError as error:
+            ask = self.requests.open(Ask(message.request_id, message.seed, message.channel or 'question'))
+            detail = str(error)
+        if detail:
+            self._log.warning(f'request {ask.request_id!r} refused: {detail}', throttle_duration_sec=5.0)
+            self._publish_speech(self.requests.take(refusal(ask, detail)))
+
+    def on_cancel(self, message) -> None:
+        self.engine.send(Cancel(message.data))
+
+    def on_reset(self, request, response):
+        """Drop every request and the chunk in use."""
+        self._halt()
+        self.engine.send(Reset())
+        response.success, response.message = True, 'requests and chunk dropped'
+        return response
+
+    def on_pause(self, request, response):
+        """Stop moving but keep talking; or move again."""
+        self.paused = request.data
+        self._halt()
+        response.success, response.message = True, 'paused' if self.paused else 'moving'
+        return response
+
+    def veto(self, wanted: NodeParameters) -> str:
+        """Why a change of parameters is impossible although it is valid; '' = it is not."""
+        if wanted.speech.max_tokens > self._most_tokens:
+            return f'speech.max_tokens: at most {self._most_tokens}, the start value for which memory was reserved'
+        return ''
+
+    def apply(self, old: NodeParameters, new: NodeParameters) -> None:
+        """Parameters were changed."""
+        if new.publish_rate_hz != old.publish_rate_hz and self.active:
+            self._restart_ticker()
+        if new.speech != old.speech:
+            self.engine.send(new.speech.configure())
+        self.motion.set_blend(new.blend_s)
+
+    def time_jumped(self) -> None:
+        """Time went back (a bag loops) or its source changed: nothing received before means anything now."""
+        self.inputs.clear()
+        if self.active:
+            self._halt()
+            self._log.warning('ROS time jumped: inputs and chunk dropped')
+
+    # --- out -----------------------------------------------------------------------------------------------------
+    def _publish_actions(self, message) -> None:
+        self.interface.actions.publish(message)
+        self.pace.tick(time.monotonic_ns())
+
+    def _publish_commands(self, row: np.ndarray) -> None:
+        if self.interface.commands is not None:
+            self.interface.commands.publish(Float64MultiArray(data=row.tolist()))
+
+    def _publish_speech(self, speech: Speech) -> None:
+        stamp = self._node.clock_ns()
+        self.interface.speech.publish(messages.speech_token(speech, stamp))
+        if text := self.requests.news(speech, self._node.parameters.speech.say_unchanged):
+            self.interface.said.publish(String(data=text))
+            self.interface.markers.publish(
+                messages.sentence_marker(text, self._node.parameters.marker_frame, stamp))
