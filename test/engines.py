@@ -2,6 +2,7 @@
 from functools import cache
 
 import numpy as np
+
 from oxygen_ros.engine import engine as engine_module
 from oxygen_ros.engine.engine import Engine
 from oxygen_ros.engine.options import EngineOptions

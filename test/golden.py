@@ -2,9 +2,10 @@
 from functools import cache
 from pathlib import Path
 
-from oxygen_ros.model.config import PRESETS, ModelConfig
 from safetensors import safe_open
 from safetensors.torch import load_file
+
+from oxygen_ros.model.config import PRESETS, ModelConfig
 
 GOLDEN = Path(__file__).parent / 'data' / 'golden'
 

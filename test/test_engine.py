@@ -3,6 +3,7 @@ import time
 
 import numpy as np
 import pytest
+
 from engines import Rig, chunk_alone, observation, policy, text_alone
 from oxygen_ros.engine.wire import Ask, Chunk, Configure, Rejected, Speech, Standing
 from oxygen_ros.kv import PoolFull

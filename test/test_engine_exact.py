@@ -5,8 +5,9 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import torch
-from engines import Rig, chunk_alone, observation, policy, text_alone
 from hypothesis import example, given, settings
+
+from engines import Rig, chunk_alone, observation, policy, text_alone
 from oxygen_ros.engine.wire import Ask
 
 SEEDS = ('Subtask: ', 'Where is the cube?', '', 'Memory: ')
@@ -73,7 +74,7 @@ def test_nothing_that_speaks_changes_a_bit_of_a_chunk(program):
     for number in seen:
         np.testing.assert_array_equal(rig.chunk(number), chunk_alone(number))
     check_text(rig, asked)
-    assert rig.engine.pool.used == rig.engine._current.rows, 'only the newest prefix is left'
+    assert rig.engine.pool.used == rig.engine._current.prefix.rows, 'only the newest prefix is left'
     assert rig.report.prefills == len(seen), 'one prefill per observation'
 
 
@@ -85,7 +86,7 @@ def test_rides_and_drafts_keep_tokens_equal_and_actions_within_rounding(program,
     for number in seen:
         np.testing.assert_allclose(rig.chunk(number), chunk_alone(number), rtol=0, atol=2e-5)
     check_text(rig, asked)
-    assert rig.engine.pool.used == rig.engine._current.rows
+    assert rig.engine.pool.used == rig.engine._current.prefix.rows
 
 
 @settings(max_examples=20, deadline=None)
@@ -118,7 +119,7 @@ def test_a_prefix_is_never_written_again():
     for seed in SEEDS:
         engine.ask(Ask(seed, seed, max_tokens=20))
     engine.act(observation(1))
-    prefix = engine._current.hold()
+    prefix = engine._current.prefix.hold()
     before = prefix_bytes(engine, prefix)
     for number in range(2, 6):
         engine.step()

@@ -1,8 +1,9 @@
 """The fixed-shape passes that CUDA graphs replay, run uncaptured: the same chunks and texts as the ragged ones."""
 import hypothesis.strategies as st
 import numpy as np
-from engines import chunk_alone
 from hypothesis import example, given, settings
+
+from engines import chunk_alone
 from test_engine_exact import CROWD, PROGRAMS, check_text, run
 
 
@@ -20,7 +21,7 @@ def test_fixed_shapes_give_the_same_chunks_and_texts(program, ride):
     assert graphs._denoise, 'chunks came from a fixed window'
     assert all(home % rig.engine.pool.align == 0 for home in graphs._denoise)
     assert bool(graphs._decode) == (rig.report.decode_steps > 0)
-    assert rig.engine.pool.used == rig.engine._current.rows
+    assert rig.engine.pool.used == rig.engine._current.prefix.rows
 
 
 def test_warm_up_makes_every_pass_that_a_cycle_needs():

@@ -3,6 +3,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
 from oxygen_ros.kv import Pool, PoolFull
 
 LAYERS, HEAD_DIM, SLOTS, CONTROL = 2, 4, 200, 40
@@ -51,7 +52,8 @@ class PoolMachine(RuleBasedStateMachine):
 
     def runs(self):
         prefixes = {id(p): p for p in [self.current, *(p for p, _ in self.held)] if p}.values()
-        return [(p.start - p.scratch, p.rows + p.scratch) for p in prefixes] + [(t.start, t.capacity) for _, t in self.held]
+        tails = [(tail.start, tail.capacity) for _, tail in self.held]
+        return [(p.start - p.scratch, p.rows + p.scratch) for p in prefixes] + tails
 
     @invariant()
     def bytes_are_exact(self):

@@ -9,6 +9,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,6 +31,15 @@ from oxygen_ros.model.segments import observation_segments
 _DEFAULT_PRIORITY = 20
 # Rows that ride on a prefill may not be more than this part of it: the chunk waits for them.
 _RIDE_SHARE = 4
+
+
+@dataclass(frozen=True)
+class _Current:
+    """The newest observation: what came, what the network read, and its prefix."""
+
+    observation: Observation
+    prepared: Prepared
+    prefix: Prefix
 
 
 class Engine:
@@ -58,9 +69,7 @@ class Engine:
         self.max_tokens = options.max_tokens
         self.count: Counter[str] = Counter()
         self._times: dict[str, float] = {}
-        self._current: Prefix | None = None
-        self._observation: Observation | None = None
-        self._prepared: Prepared | None = None
+        self._current: _Current | None = None
         self._encoded: dict[str, tuple[int, Tensor]] = {}  # camera -> stamp, image rows
         self._noise_seed = secrets.randbits(31) if options.noise_seed is None else options.noise_seed
         self._owner = threading.get_ident()
@@ -69,7 +78,8 @@ class Engine:
     # --- requests ------------------------------------------------------------------------------------------------
     def ask(self, ask: Ask) -> None:
         """Let a request wait for its turn. The same id again replaces the unfinished request of that id."""
-        self.cancel(ask.request_id) if ask.request_id else None
+        if ask.request_id:
+            self.cancel(ask.request_id)
         self._orders += 1
         try:
             seed = self.policy.tokenizer.encode(ask.seed)
@@ -82,8 +92,7 @@ class Engine:
             return
         limit = min(ask.max_tokens or self.max_tokens, self.max_tokens)
         request = Request(
-            Ask(**{**ask.__dict__, 'request_id': ask.request_id or f'{ask.channel}-{self._orders}',
-                   'max_tokens': limit}),
+            replace(ask, request_id=ask.request_id or f'{ask.channel}-{self._orders}', max_tokens=limit),
             seed, TextStream(self.policy.tokenizer, ask.stop), sampler,
             ask.priority if ask.priority is not None else PRIORITY.get(ask.channel, _DEFAULT_PRIORITY), self._orders)
         if ask.deadline_s:
@@ -103,8 +112,8 @@ class Engine:
         """End every request and forget the observation."""
         self.cancel()
         if self._current is not None:
-            self._current.release()
-        self._current = self._observation = self._prepared = None
+            self._current.prefix.release()
+        self._current = None
         self._encoded.clear()
 
     def configure(self, change: Configure) -> None:
@@ -147,10 +156,10 @@ class Engine:
             return
         stages.mark('vision_s')
         if self._current is not None:
-            self._current.release()
-        prefix = self._current = self.pool.prefix(len(images) + len(prepared.ids), self.net.config.horizon)
-        self._observation, self._prepared = observation, prepared
-        self._start_standing()
+            self._current.prefix.release()
+        prefix = self.pool.prefix(len(images) + len(prepared.ids), self.net.config.horizon)
+        self._current = _Current(observation, prepared, prefix)
+        self._start_standing(observation.sequence)
         riders = []
         if self.ride:
             self._admit()
@@ -227,12 +236,14 @@ class Engine:
 
     def report(self) -> Report:
         """Totals, and the times of the last cycle."""
-        o, t, pool = self._observation, self._times, self.pool
+        count: dict[str, Any] = {**self.count, **self._times}
+        t, pool = self._times, self.pool
         mode = self.options.mode + '+ride' * self.ride + '+draft' * self.draft
         cycle = sum(t.get(name, 0.0) for name in ('vision_s', 'prefill_s', 'act_s', 'speak_s'))
-        return Report(observation=o.sequence if o else 0, mode=mode, live=self.live, queued=self.queued,
+        return Report(observation=self._current.observation.sequence if self._current else 0, mode=mode,
+                      live=self.live, queued=self.queued,
                       kv_bytes=pool.bytes_in_use, kv_bytes_peak=pool.bytes_peak, kv_bytes_capacity=pool.bytes_capacity,
-                      cycle_s=cycle, notes=self.policy.notes, **self.count, **t)
+                      cycle_s=cycle, notes=self.policy.notes, **count)
 
     # --- inside --------------------------------------------------------------------------------------------------
     def _encode(self, observation: Observation, prepared: Prepared) -> Tensor:
@@ -301,35 +312,34 @@ class Engine:
         for request in self.scheduler.expired(time.monotonic()):
             self._end(request, 'expired', detail=f'not finished within {request.ask.deadline_s} s')
 
-    def _start_standing(self) -> None:
+    def _start_standing(self, sequence: int) -> None:
         """Ask what is asked by itself every so many observations, unless the last one is still being answered."""
         for standing in self.standing:
             due = standing.every_cycles and self.count['cycles'] % standing.every_cycles == 0
             if due and all(r.ask.channel != standing.channel for r in self.scheduler):
-                self.ask(Ask(f'{standing.channel}-{self._observation.sequence}', standing.seed, standing.channel,
+                self.ask(Ask(f'{standing.channel}-{sequence}', standing.seed, standing.channel,
                              standing.max_tokens, stop=standing.stop, priority=standing.priority))
 
     def _admit(self) -> None:
         """Give waiting requests a tail on the newest prefix, while there is room."""
-        while self._current is not None and (request := self.scheduler.next_waiting()) is not None:
+        while (now := self._current) is not None and (request := self.scheduler.next_waiting()) is not None:
             try:
-                tail = self.pool.tail(max(1, len(request.seed)) + request.ask.max_tokens, after=self._current)
+                tail = self.pool.tail(max(1, len(request.seed)) + request.ask.max_tokens, after=now.prefix)
             except PoolFull:
                 return
             try:
-                prefix = self._prefill_again() if self.options.mode == 'isolated' else self._current.hold()
+                prefix = self._prefill_again(now.prepared) if self.options.mode == 'isolated' else now.prefix.hold()
             except PoolFull:
                 tail.release()
                 return
-            request.start(prefix, tail, self._prepared.ids[-1], self._observation.sequence, self._observation.stamp)
+            request.start(prefix, tail, now.prepared.ids[-1], now.observation.sequence, now.observation.stamp)
             prefix.release()  # the request holds it now
             self.scheduler.admit(request)
             if self.draft and not request.ask.temperature:
                 request.draft = self.drafts.propose((request.ask.channel, request.ask.seed), request.ask.max_tokens)
 
-    def _prefill_again(self) -> Prefix:
+    def _prefill_again(self, prepared: Prepared) -> Prefix:
         """The peers' way, for comparison: a prefix of its own for the language, from pixels on."""
-        prepared = self._prepared
         images = self.net.encode(prepared.images).flatten(0, 1)
         prefix = self.pool.prefix(len(images) + len(prepared.ids))
         self._pass([], (prefix, images, prepared.ids))

@@ -14,7 +14,7 @@ from oxygen_ros.model.segments import Segment, tail_segment
 
 @dataclass(eq=False)
 class Request:
-    """States: queued (no tail) -> running (holds a tail and a prefix) -> done (holds nothing, `reason` is set).
+    """States: queued -> running (holds a tail and a prefix) -> done (holds nothing, `reason` is set).
 
     pending: ids whose keys and values are not in the cache yet: the seed at first, then the last token.
     draft: ids that are guessed to follow `pending`; they ride behind it and are kept as far as they prove right.
@@ -30,18 +30,19 @@ class Request:
     pending: list[int] = field(default_factory=list)
     draft: list[int] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
-    prefix: Prefix | None = None
+    prefix: Prefix = field(init=False)
+    tail: Tail = field(init=False)
     seen: int = 0
-    tail: Tail | None = None
     observation: int = 0
     stamp: int = 0
     served: int = 0
+    running: bool = False
     reason: FinishReason = ''
     _sent: int = 0
 
     def start(self, prefix: Prefix, tail: Tail, last_prompt_id: int, observation: int, stamp: int) -> None:
         """Begin to read a prefix. Without a seed the last prompt token is repeated as the tail's first row."""
-        self.prefix, self.tail = prefix.hold(), tail
+        self.prefix, self.tail, self.running = prefix.hold(), tail, True
         self.observation, self.stamp = observation, stamp
         self.pending = self.seed or [last_prompt_id]
         self.seen = prefix.rows if self.seed else prefix.rows - 1
@@ -95,7 +96,7 @@ class Request:
 
     def free(self) -> None:
         """Give back everything it holds."""
-        if self.tail is not None:
+        if self.running:
             self.tail.release()
             self.prefix.release()
-            self.tail = self.prefix = None
+            self.running = False

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from oxygen_ros.engine.budget import StepTimes
 from oxygen_ros.engine.request import Request
@@ -22,7 +22,7 @@ class Scheduler:
         self.times = StepTimes()
         self._turn = 0
 
-    def __iter__(self) -> Iterable[Request]:
+    def __iter__(self) -> Iterator[Request]:
         return iter([*self.live, *self.queue])
 
     def find(self, request_id: str) -> Request | None:

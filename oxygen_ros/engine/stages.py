@@ -11,21 +11,28 @@ class Stages:
 
     def __init__(self, device: torch.device) -> None:
         self._cuda = device.type == 'cuda'
-        self._marks: list[tuple[str, float | torch.cuda.Event]] = []
-        self.mark('')
+        self._names: list[str] = []
+        self._times: list[float] = []
+        self._events: list[torch.cuda.Event] = []
+        self._now()
 
     def mark(self, stage: str) -> None:
         """`stage` ends here."""
-        if self._cuda:
-            now = torch.cuda.Event(enable_timing=True)
-            now.record()
-        else:
-            now = time.perf_counter()
-        self._marks.append((stage, now))
+        self._names.append(stage)
+        self._now()
 
     def seconds(self) -> dict[str, float]:
         """Seconds per stage; on CUDA only after the last mark has been reached."""
-        pairs = zip(self._marks, self._marks[1:], strict=False)
         if self._cuda:
-            return {stage: begin.elapsed_time(end) / 1e3 for (_, begin), (stage, end) in pairs}
-        return {stage: end - begin for (_, begin), (stage, end) in pairs}
+            spans = [a.elapsed_time(b) / 1e3 for a, b in zip(self._events, self._events[1:], strict=False)]
+        else:
+            spans = [b - a for a, b in zip(self._times, self._times[1:], strict=False)]
+        return dict(zip(self._names, spans, strict=True))
+
+    def _now(self) -> None:
+        if self._cuda:
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+            self._events.append(event)
+        else:
+            self._times.append(time.perf_counter())

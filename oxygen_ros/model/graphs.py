@@ -57,7 +57,7 @@ class StaticPlan:
     table: int64 [rows, 6]: position, slot, and two runs of visible slots as (begin, end, begin, end).
     """
 
-    kept = None
+    kept: Tensor | None = None
 
     def __init__(self, rows: int, pool: Pool) -> None:
         self.rows = self.outputs = rows
@@ -126,7 +126,8 @@ class Graphs:
         buffer, plan, replay = self._decode[bucket]
         _fill(buffer, x)
         plan.place(segments)
-        logits, outputs, row = replay(), [], 0
+        logits, row = replay(), 0
+        outputs: list[int] = []
         for s in segments:
             row += s.rows
             outputs += range(row - s.outputs, row)
