@@ -326,6 +326,7 @@ def test_config_of_another_type_is_refused(lerobot, openpi):
     (lambda c: c.update(max_action_dim=16), ['action_dim 16', '32']),
     (lambda c: c.update(image_resolution=[224, 224]), ['image 224', '56']),
     (lambda c: c.update(image_resolution=[56, 40]), ['not square']),
+    (lambda c: c.update(tokenizer_max_length=50), ['no room for the instruction']),
     (lambda c: c.update(use_proprioceptive_memory=True), ['memory']),
     (lambda c: c['input_features'].pop('observation.state'), ['observation.state', 'base model']),
     (lambda c: c['output_features']['action'].update(shape=[9]), ['has 7 values, the checkpoint declares 9']),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -85,7 +86,7 @@ def read(path: str | Path, mask: Mask | None = None, overrides: Overrides | None
     if recipe.action_dim > config.action_dim:
         raise CheckpointError(f'{folder}: {recipe.action_dim} actions, but the model makes only {config.action_dim}')
     tokenizer = Tokenizer.from_folder(folder / (overrides.tokenizer or ''))
-    return Checkpoint(config, recipe, _prompt(config, tokenizer, prompt), weights.get)
+    return _checkpoint(folder, config, recipe, tokenizer, prompt, weights.get)
 
 
 def torch_dtype(dtype: Dtype, device: torch.device) -> torch.dtype:
@@ -153,17 +154,25 @@ def _random(preset: str, mask: Mask, seed: int) -> Checkpoint:
     as_is = Normaliser.make('state', 'IDENTITY', {}, 'lerobot')
     recipe = Recipe('random weights', openpi.CAMERAS, 8, 7, 'lerobot', as_is, as_is,
                     notes=('random weights: the actions mean nothing',))
-    return Checkpoint(config, recipe, _prompt(config, Tokenizer.from_folder(ASSETS), {}), random_tensors(config, seed))
+    return _checkpoint(f'random:{preset}', config, recipe, Tokenizer.from_folder(ASSETS), {},
+                       random_tensors(config, seed))
 
 
-def _prompt(config: ModelConfig, tokenizer: Tokenizer, wording: dict[str, Any]) -> Prompt:
+def _checkpoint(path: Path | str, config: ModelConfig, recipe: Recipe, tokenizer: Tokenizer, wording: dict[str, Any],
+                get: Callable[[str], Tensor]) -> Checkpoint:
+    """Check that the tokenizer is the model's and that its prompt has room for the state."""
     if tokenizer.vocab_size > config.vocab:
         raise CheckpointError(f'{tokenizer.source}: {tokenizer.vocab_size} ids, but the model knows {config.vocab}: '
                               "not this model's tokenizer")
     limit = config.max_prompt
     if config.mask == 'causal_text':
         wording, limit = wording | {'template': 'oxygen'}, min(limit, OXYGEN_MAX_TOKENS)
-    return Prompt(tokenizer, max_tokens=limit, **wording)
+    prompt = Prompt(tokenizer, max_tokens=limit, **wording)
+    try:
+        prompt.encode('do it', np.ones(recipe.state_dim))
+    except ValueError as error:
+        raise CheckpointError(f"{path}: {error}; is it this model's tokenizer?") from None
+    return Checkpoint(config, recipe, prompt, get)
 
 
 def _device(name: str | torch.device) -> torch.device:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, Field
@@ -24,7 +24,7 @@ _OUTPUT = ('unnormalizer_processor', 'absolute_actions_processor', *_IDLE)
 
 
 class _Feature(BaseModel):
-    type: str
+    type: Literal['VISUAL', 'STATE', 'ACTION', 'ENV', 'REWARD', 'LANGUAGE']
     shape: tuple[int, ...] = Field(min_length=1)
 
 
@@ -34,21 +34,32 @@ class Config(BaseModel):
     type: str
     input_features: dict[str, _Feature]
     output_features: dict[str, _Feature]
-    chunk_size: int = Field(gt=0)
+    chunk_size: int = Field(gt=0, le=1024)
     max_action_dim: int = Field(32, gt=0)
     image_resolution: tuple[int, int] = (224, 224)
-    tokenizer_max_length: int = Field(200, gt=0)
-    min_period: float = 4e-3
-    max_period: float = 4.0
+    tokenizer_max_length: int = Field(200, gt=0, le=4096)
+    min_period: float = Field(4e-3, gt=0, le=1e6)
+    max_period: float = Field(4.0, gt=0, le=1e6)
     action_feature_names: list[str] | None = None
     use_visual_memory: bool = False
     use_proprioceptive_memory: bool = False
-    vision_heads: int | None = None
+    vision_heads: int | None = Field(None, gt=0)
+
+
+class _StepConfig(BaseModel):
+    """The settings of all known steps together; each uses its own few."""
+
+    rename_map: dict[str, str] = {}
+    enabled: bool = False
+    exclude_joints: list[str] = []
+    action_names: list[str] | None = None
+    norm_map: dict[str, str] = {}
+    eps: float = Field(1e-8, gt=0)
 
 
 class _Step(BaseModel):
     registry_name: str | None = None
-    config: dict[str, Any] = {}
+    config: _StepConfig = _StepConfig()
     state_file: str | None = None
 
 
@@ -66,8 +77,9 @@ def read(folder: Path, overrides: Overrides) -> tuple[Config, Recipe, dict[str, 
                               'is unknown; set template in oxygen.yaml')
     cameras = tuple(name.removeprefix(IMAGES) for name, feature in config.input_features.items()
                     if feature.type == 'VISUAL' and not name.startswith(IMAGES + 'empty_camera_'))
-    renames = inputs['rename_observations_processor'].config.get('rename_map') or {} \
-        if 'rename_observations_processor' in inputs else {}
+    if not cameras:
+        raise CheckpointError(f'{folder / "config.json"}: no camera among input_features')
+    renames = inputs.get('rename_observations_processor', _Step()).config.rename_map
     aliases = {a.removeprefix(IMAGES): b.removeprefix(IMAGES) for a, b in renames.items()
                if b.startswith(IMAGES) and b.removeprefix(IMAGES) in cameras}
     state_dim = _dim(config.input_features, STATE, folder)
@@ -116,7 +128,9 @@ def _normaliser(folder: Path, steps: Mapping[str, _Step], step_name: str, featur
         raise CheckpointError(f'{folder}: no step {step_name}: without statistics the robot would move wrongly; '
                               'save the checkpoint with its processors')
     step = steps[step_name]
-    modes = step.config.get('norm_map') or {}
+    kind, modes = 'STATE' if feature == STATE else 'ACTION', step.config.norm_map
+    if kind not in modes:
+        raise CheckpointError(f'{folder}: {step_name} does not say how {kind} is normalised; save the checkpoint again')
     if modes.get('VISUAL', 'IDENTITY') != 'IDENTITY':
         raise CheckpointError(f'{folder}: images are normalised by {modes["VISUAL"]}; pi0.5 expects IDENTITY')
     stats: dict[str, np.ndarray] = {}
@@ -125,10 +139,9 @@ def _normaliser(folder: Path, steps: Mapping[str, _Step], step_name: str, featur
             raise CheckpointError(f'{folder}: state_file {step.state_file!r} points out of the folder')
         stats = {name[len(feature) + 1:]: values for name, values in read_statistics(folder / step.state_file).items()
                  if name.startswith(feature + '.')}
-    kind = 'STATE' if feature == STATE else 'ACTION'
     try:
-        return Normaliser.make(kind.lower(), modes.get(kind, 'IDENTITY'), stats, 'lerobot', dim, names,
-                               overrides.on_flat, overrides.flat)
+        return Normaliser.make(kind.lower(), modes[kind], stats, 'lerobot', dim, names, overrides.on_flat,
+                               overrides.flat, step.config.eps)
     except CheckpointError as error:
         raise CheckpointError(f'{folder}: {error}') from None
 
@@ -140,14 +153,14 @@ def _relative(folder: Path, inputs: Mapping[str, _Step], outputs: Mapping[str, _
     As in LeRobot, nothing can be excluded where the processor was saved without the actions' names.
     """
     step = next((inputs[name] for name in _RELATIVE if name in inputs), _Step())
-    enabled = bool(step.config.get('enabled'))
-    if enabled != bool(outputs.get('absolute_actions_processor', _Step()).config.get('enabled')):
+    enabled = step.config.enabled
+    if enabled != outputs.get('absolute_actions_processor', _Step()).config.enabled:
         raise CheckpointError(f'{folder}: the preprocessor and the postprocessor disagree on relative actions; '
                               'save the checkpoint again')
     if not enabled:
         return ()
-    words = [str(word).lower() for word in step.config.get('exclude_joints') or () if word]
-    names = [str(name).lower() for name in step.config.get('action_names') or ()][:action_dim]
+    words = [word.lower() for word in step.config.exclude_joints if word]
+    names = [name.lower() for name in step.config.action_names or ()][:action_dim]
     relative = tuple(not any(word in name for word in words) for name in names) + (True,) * (action_dim - len(names))
     last = max((i for i, flag in enumerate(relative) if flag), default=-1)
     if last >= state_dim:

@@ -16,6 +16,7 @@ OnFlat = Literal['floor', 'refuse']
 READS: dict[str, tuple[str, ...]] = {'QUANTILES': ('q01', 'q99'), 'QUANTILE10': ('q10', 'q90'),
                                      'MEAN_STD': ('mean', 'std'), 'MIN_MAX': ('min', 'max'), 'IDENTITY': ()}
 FLAT = 1e-3
+_EPS = {'lerobot': 1e-8, 'openpi': 1e-6}
 
 
 @dataclass(frozen=True)
@@ -37,12 +38,13 @@ class Normaliser:
 
     @classmethod
     def make(cls, what: str, mode: str, stats: Mapping[str, np.ndarray], flavour: str, dim: int | None = None,
-             names: Sequence[str] = (), on_flat: OnFlat = 'floor', flat: float = FLAT) -> Normaliser:
+             names: Sequence[str] = (), on_flat: OnFlat = 'floor', flat: float = FLAT,
+             eps: float | None = None) -> Normaliser:
         """Check ``stats`` (statistic -> [n]) and build the map.
 
         what: "state" or "action", for messages; with ``names`` the joints are called by name.
-        flavour: whose epsilons. LeRobot replaces a range of 0 by 1e-8 and adds 1e-8 to std on the way in only;
-            openpi adds 1e-6 to range and std both ways, and computes in float64.
+        flavour: whose arithmetic. LeRobot replaces a range of 0 by eps (1e-8) and adds eps to std on the way in
+            only; openpi adds eps (1e-6) to range and std both ways, and computes in float64.
         dim: expected n. flat: a range (or std) below this is floored to it, or refused: noise on a joint that
             stood still in training would otherwise become a huge input. Raises CheckpointError.
         """
@@ -55,13 +57,13 @@ class Normaliser:
             raise CheckpointError(f'{what}: statistics of unequal length: {len(low)} and {len(high)}')
         spread = high if mode == 'MEAN_STD' else high - low
         _refuse(spread < 0, what, names, f'{" and ".join(READS[mode])} are the wrong way round')
+        eps = np.asarray(eps or _EPS[flavour], spread.dtype)
         if flavour == 'openpi':
-            scale = spread + 1e-6
-            divisor = scale
+            scale = divisor = spread + eps
         elif mode == 'MEAN_STD':
-            scale, divisor = spread, spread + np.float32(1e-8)
+            scale, divisor = spread, spread + eps
         else:
-            scale = divisor = np.where(spread == 0, np.float32(1e-8), spread)
+            scale = divisor = np.where(spread == 0, eps, spread)
         still = spread < flat
         if on_flat == 'refuse':
             _refuse(still, what, names, f'range below {flat:g}: did not move in the training data')

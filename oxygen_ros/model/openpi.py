@@ -23,8 +23,8 @@ class Config(BaseModel):
     """``config.json`` as openpi's converter writes it."""
 
     action_dim: int = Field(gt=0)
-    action_horizon: int = Field(gt=0)
-    vision_heads: int | None = None
+    action_horizon: int = Field(gt=0, le=1024)
+    vision_heads: int | None = Field(None, gt=0)
 
 
 class _Statistics(BaseModel):
