@@ -119,6 +119,25 @@ def test_actions_keep_coming_between_the_chunks_of_a_slow_engine(arm):
     assert len(robot.actions) - actions > 10, '50 Hz against 2.5 Hz'
 
 
+def test_an_engine_slower_than_its_chunks_is_said_and_each_chunk_is_used_in_full(arm):
+    robot = arm(instruction='"sleep 1.5"')
+    robot.says('motion: the chunk has run out and no newer one came')
+    chunks = len(robot.chunks)
+    robot.peer.wait_for(lambda: len(robot.chunks) > chunks)
+    robot.moves(10)
+    assert robot.status_of('motion').level == b'\x01'
+    assert np.abs(np.array(robot.actions[-1].points[-1].positions) - robot.chunks[-1].data[-2:]).max() < 0.02
+
+
+def test_a_slow_engine_gets_the_newest_inputs_not_a_queue(arm):
+    robot = arm(instruction='"sleep 0.5"')
+    robot.peer.wait_for(lambda: len(robot.chunks) >= 6)
+    stamps = [seconds(chunk.header.stamp) for chunk in robot.chunks]
+    # With a queue every observation would be one camera period (0.04 s) after the one before.
+    assert np.diff(stamps)[1:].min() > 0.3
+    assert all(chunk.latency < 2.0 for chunk in robot.chunks)
+
+
 def test_a_forward_controller_gets_one_row_per_tick(arm):
     robot = arm(forward_commands=True)
     rows = robot.peer.listen(Float64MultiArray, f'{robot.namespace}/commands')
@@ -162,6 +181,14 @@ def test_cancel_ends_a_request_with_the_reason(arm):
     assert robot.answer(request)[-1].finish_reason == 'cancelled'
     assert not robot.said
     robot.moves()
+
+
+def test_a_long_answer_loses_nothing(arm):
+    robot = arm(**{'speech.max_tokens': 200, 'speech.narration.every_cycles': 0})
+    robot.moves()
+    tokens = robot.answer(robot.ask())
+    assert [token.sequence for token in tokens] == list(range(200))
+    assert all(tokens[i].text.startswith(tokens[i - 1].text) for i in range(1, 200)), 'each repeats all before it'
 
 
 @pytest.mark.parametrize('fields, expected', [
@@ -236,6 +263,17 @@ def test_services_answer_while_the_model_loads(arm):
     values = robot.peer.call(GetParameters, f'{robot.namespace}/oxygen/get_parameters', request).values
     assert values[0].double_value == 50.0 and robot.state() == 'unconfigured'
     robot.moves()
+
+
+def test_services_answer_while_the_model_thinks(arm):
+    robot = arm(instruction='"sleep 8"')
+    robot.says('active')
+    chunks = len(robot.chunks)
+    request = GetParameters.Request(names=['publish_rate_hz'])
+    for _ in range(5):
+        robot.peer.call(GetParameters, f'{robot.namespace}/oxygen/get_parameters', request)
+    assert robot.set('publish_rate_hz', 40.0) == (True, '')
+    assert len(robot.chunks) == chunks, 'all of that within one thought'
 
 
 @pytest.mark.parametrize('moment', ['importing', 'loading', 'moving', 'thinking'])
