@@ -1,18 +1,27 @@
-"""An engine without a model, for tests of the process around it. The instruction says how an observation goes."""
+"""For tests of the process around the engine: an engine without a model, and an ear for what it says."""
 from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 import zlib
 
 import numpy as np
 
-from oxygen_ros.engine.wire import Chunk, Ready, Rejected, Report, Speech
+from oxygen_ros.engine.options import EngineOptions
+from oxygen_ros.engine.wire import Chunk, Failed, Ready, Rejected, Report, Speech
+from oxygen_ros.model.observation import Observation
+
+PATIENCE_S = 30.0   # for what must happen; a test that waits this long has failed
+OPTIONS = EngineOptions(checkpoint='random:tiny', max_tokens=4096)
 
 
 class FakeEngine:
-    """Keeps to the calls and the order of events of oxygen_ros.engine.engine.Engine."""
+    """Keeps to the calls and the order of events of oxygen_ros.engine.engine.Engine.
+
+    The instruction of an observation says how it goes: "sleep 3", "raise bug", "reject why", "exit 1", "kill SIGKILL".
+    """
 
     def __init__(self, options, emit):
         self.emit, self.options = emit, options
@@ -102,3 +111,31 @@ def make(options, emit, load=''):
         __import__(much)
     return FakeEngine(options, emit), Ready(model=f'fake {os.getpid()}', cameras=('front',), state_dim=2, action_dim=2,
                                             horizon=1, dtype='float32', device='cpu', kv_bytes_capacity=0, load_s=0.0)
+
+
+class Events:
+    """What the engine said, in order."""
+
+    def __init__(self):
+        self.all = []
+        self._more = threading.Condition()
+
+    def __call__(self, event):
+        with self._more:
+            self.all.append(event)
+            self._more.notify_all()
+
+    def of(self, kind, **fields):
+        return [e for e in self.all if isinstance(e, kind) and all(getattr(e, k) == v for k, v in fields.items())]
+
+    def wait(self, kind, count=1, **fields):
+        """The ``count``-th event of this kind with these fields."""
+        with self._more:
+            assert self._more.wait_for(lambda: len(self.of(kind, **fields)) >= count, PATIENCE_S), (
+                f'no {kind.__name__} {fields} among {[type(e).__name__ for e in self.all]} {self.of(Failed)}')
+        return self.of(kind, **fields)[count - 1]
+
+
+def observation(sequence: int, instruction: str = '', shade: int = 0) -> Observation:
+    images = {'front': np.full((60, 80, 3), shade, np.uint8), 'wrist': np.full((30, 40, 3), shade, np.uint8)}
+    return Observation(images, np.zeros(2, np.float32), instruction, sequence)

@@ -119,6 +119,7 @@ class Worker:
             images=self._slots.views(observe.slot, observe.images), state=observe.state,
             instruction=observe.instruction, sequence=observe.sequence, stamp=observe.stamp,
             image_stamps=observe.image_stamps, committed=observe.committed), observe.received_ns, observe.deadline_ns)
+        self._report_at = time.monotonic() + HEARTBEAT_S   # speech has its turn first
         return True
 
     def _speak(self) -> None:
