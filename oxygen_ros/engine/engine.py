@@ -231,6 +231,7 @@ class Engine:
         self.reset()
         self.emit, self.standing = emit, standing
         self.count.clear()
+        self.policy.forget()
         self._times = {}
         self.pool.peak = self.pool.used
 
