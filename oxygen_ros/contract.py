@@ -222,6 +222,19 @@ class Contract(Strict):
             targets[:, out] = (values - intercept) / slope
         return targets
 
+    def policy_actions(self, targets: np.ndarray, state: np.ndarray) -> np.ndarray:
+        """The inverse of joint_targets, float32 [n, len(actions)]; ContractError where some action is no joint."""
+        if len(self.joints) != len(self.actions):
+            raise ContractError('actions that are no joints cannot be told from positions')
+        column = {entry.joint: i for i, entry in enumerate(self.state) if entry.field == 'position'}
+        actions = np.empty((len(targets), len(self.actions)), np.float32)
+        for i, action in enumerate(self.actions):
+            slope, intercept = action.line
+            actions[:, i] = targets[:, i] * slope + intercept
+            if self.semantics == 'relative_position' and not action.absolute:
+                actions[:, i] -= float(state[column[action.joint]])
+        return actions
+
     def mismatches(self, cameras: Iterable[str], state_dim: int, action_dim: int) -> list[str]:
         """What stands between this contract and a loaded checkpoint, one sentence each."""
         known, found = set(cameras), []

@@ -30,6 +30,8 @@ class ArmEngine(FakeEngine):
         if isinstance(event, Chunk):
             steps = SPEED * PERIOD * np.arange(1, HORIZON + 1, dtype=np.float32)[:, None]
             actions = self._observation.state[None, :2] + steps
+            if self._observation.committed is not None:
+                actions[:len(self._observation.committed)] = self._observation.committed
             if self._observation.instruction == 'nan':
                 actions[3, 1] = np.nan
             event = Chunk(event.sequence, event.stamp, event.received_ns, time.monotonic_ns(), actions)

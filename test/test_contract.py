@@ -139,6 +139,15 @@ def test_relative_actions_become_absolute_except_those_declared_so():
     assert targets == pytest.approx(np.array([[1.1, 0.3], [1.2, 0.4]]))
 
 
+@given(targets=st.lists(st.tuples(st.floats(-3, 3), st.floats(-3, 3)), min_size=1, max_size=4),
+       semantics=st.sampled_from(['absolute_position', 'relative_position']))
+def test_targets_become_actions_again(targets, semantics):
+    data = minimal(semantics=semantics)
+    data['actions'][1] |= {'absolute': True, 'unit': 'deg', 'scale': -2, 'offset': 5}
+    contract, state, targets = Contract.model_validate(data), np.array([0.4, 9.0], np.float32), np.array(targets)
+    assert contract.joint_targets(contract.policy_actions(targets, state), state) == pytest.approx(targets, abs=1e-5)
+
+
 def test_other_actions_stay_out_of_the_trajectory():
     data = minimal()
     data['actions'].insert(1, {'name': 'vacuum'})

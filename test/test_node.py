@@ -129,6 +129,15 @@ def test_an_engine_slower_than_its_chunks_is_said_and_each_chunk_is_used_in_full
     assert np.abs(np.array(robot.actions[-1].points[-1].positions) - robot.chunks[-1].data[-2:]).max() < 0.02
 
 
+def test_with_real_time_chunking_a_chunk_begins_with_what_is_executed_meanwhile(arm):
+    robot = arm(real_time_chunking=True, instruction='"sleep 0.35"')
+    robot.moves()
+    robot.peer.wait_for(lambda: len(robot.chunks) >= 4)
+    # The robot reports 0 for ever, so that a chunk by itself always starts at 0; committed ones go on from before.
+    firsts = [chunk.data[0] for chunk in robot.chunks[:4]]
+    assert firsts[0] == pytest.approx(SPEED * PERIOD) and min(firsts[2:]) > 2 * SPEED * PERIOD
+
+
 def test_a_slow_engine_gets_the_newest_inputs_not_a_queue(arm):
     robot = arm(instruction='"sleep 0.5"')
     robot.peer.wait_for(lambda: len(robot.chunks) >= 6)

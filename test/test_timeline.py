@@ -94,6 +94,27 @@ def test_blending_makes_a_smaller_seam_than_hard_replacement():
     assert seams[0.4] < seams[0.0] / 4
 
 
+def test_what_is_still_to_come_is_told_for_the_next_chunk():
+    line = timeline()
+    assert len(line.upcoming(at(0), 3)) == 0
+    line.push(ramp(0.0), 1, at(0), HERE, at(0))
+    assert line.upcoming(at(0.25), 3) == pytest.approx(np.array([[0.35] * 2, [0.45] * 2, [0.55] * 2]))
+    assert len(line.upcoming(at(0.85), 3)) == 1, 'no further than the line goes'
+
+
+def test_a_chunk_that_begins_with_what_is_committed_has_no_seam():
+    seams = []
+    for commit in (0, 3):
+        line = timeline(blend=0.0)
+        line.push(ramp(0.0), 1, at(0), HERE, at(0))
+        fresh = ramp(0.3) + 0.2
+        fresh[:commit] = line.upcoming(at(0.3), commit)
+        fresh[commit:] -= 0.1 * bool(commit)  # and continues it, as far as the policy can
+        line.push(fresh, 2, at(0.3), HERE, at(0.55))
+        seams.append(line.seam)
+    assert seams[1][1] < 1e-6 < seams[0][1] and seams[1][0] < 1e-9 < seams[0][0]
+
+
 def test_an_older_or_repeated_chunk_is_ignored():
     line = timeline()
     line.push(ramp(0.0), 7, at(0), HERE, at(0))

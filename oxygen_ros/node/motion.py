@@ -1,6 +1,7 @@
 """From chunks to what the controller gets: one trajectory per tick, a hold when the motion has to end early."""
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Literal
 
@@ -31,6 +32,8 @@ class Motion:
         self._clock, self._stamp_mode = clock, stamp_mode
         self._names = [action.joint for action in contract.joints]
         self.timeline = (Timeline(contract.joints, contract.policy_period, blend_s) if contract.moves_joints else None)
+        self._all_joints = len(contract.joints) == len(contract.actions)
+        self._latencies: deque[int] = deque(maxlen=10)
         self._stamp = 0  # of the observation behind the newest chunk
 
     def take(self, chunk: Chunk, state: np.ndarray, measured: np.ndarray, now: int) -> str:
@@ -41,7 +44,19 @@ class Motion:
         refusal = self.timeline.push(targets, chunk.sequence, chunk.received_ns, measured, now)
         if not refusal:
             self._stamp = chunk.stamp
+            self._latencies.append(now - chunk.received_ns)
         return refusal
+
+    def committed(self, state: np.ndarray, observed: int, now: int) -> np.ndarray | None:
+        """The actions that will be executed while the next chunk is computed, [n, actions] in policy units.
+
+        Real-time chunking (Black et al., arXiv 2506.07339): the next chunk is made to begin with them, so that it
+        continues the motion instead of disagreeing with it. n covers the longest of the last latencies.
+        """
+        if self.timeline is None or not self._latencies or not self.timeline.moving(now) or not self._all_joints:
+            return None
+        count = -(-max(self._latencies) // self.timeline.period)
+        return self._contract.policy_actions(self.timeline.upcoming(observed, count), state)
 
     def set_blend(self, seconds: float) -> None:
         if self.timeline is not None:

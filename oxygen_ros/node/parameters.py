@@ -92,6 +92,8 @@ class NodeParameters(Strict):
         'at once, or finish the chunk first')
     blend_s: float = Field(0.2, ge=0.0, le=5.0, json_schema_extra=RUNTIME,
                            description='time over which a new chunk takes over from the one before, s')
+    real_time_chunking: bool = Field(False, json_schema_extra=RUNTIME, description='let each chunk begin with what the '
+                                     'robot executes while it is computed; needs every action to be a joint')
     max_skew_s: float = Field(0.25, gt=0.0, le=10.0, json_schema_extra=RUNTIME,
                               description='largest difference between two inputs in the time from stamp to '
                               'arrival, s; more means that they show different moments')

@@ -104,7 +104,7 @@ class Session:
             snapshot, found = self.inputs.snapshot(clock)
             problems += found
             if snapshot is not None:
-                problems += self._observe(snapshot, now + period)
+                problems += self._observe(snapshot, now, now + period)
         if not thinking:  # else look again at the next tick: a slow engine sets the pace
             self._next_cycle = max(self._next_cycle + period, now)
         self._tell(problems, now)
@@ -121,10 +121,13 @@ class Session:
         for problem in over:
             self._log.info(f'{problem.source}: {problem.kind} is over')
 
-    def _observe(self, snapshot: Snapshot, deadline: int) -> list[Problem]:
+    def _observe(self, snapshot: Snapshot, now: int, deadline: int) -> list[Problem]:
         self._sequence += 1
+        committed = None
+        if self._node.parameters.real_time_chunking and not self.paused:
+            committed = self.motion.committed(snapshot.state, snapshot.received, now)
         observation = Observation(snapshot.images, snapshot.state, self._instruction, self._sequence, snapshot.stamp,
-                                  snapshot.image_stamps)
+                                  snapshot.image_stamps, committed)
         try:
             self.engine.observe(observation, snapshot.received, deadline)
         except ValueError as error:

@@ -100,6 +100,11 @@ class Timeline:
         return (np.concatenate([[first], self._times[later]]) - now,
                 np.concatenate([self._at(first)[None], self._knots[later]]))
 
+    def upcoming(self, observed: int, count: int) -> np.ndarray:
+        """[<= count, joints] where the robot will be 1, 2, ... periods after ``observed``, as far as the line goes."""
+        times = observed + self.period * np.arange(1, count + 1, dtype=np.int64)
+        return self._at(times[times <= self._until]) if len(self._times) else self._knots
+
     def position(self, now: int) -> np.ndarray | None:
         """[joints] where the robot should be now; None when nothing moves."""
         return self._at(now) if self.moving(now) else None
