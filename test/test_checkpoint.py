@@ -2,6 +2,7 @@ import dataclasses
 import json
 import shutil
 import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -445,6 +446,11 @@ def test_several_openpi_assets_need_a_choice(openpi):
     assert policy.prepare(observation()).text == 'pick up the cube\n'   # the public configuration leaves the state out
     assert any('set template' in note for note in policy.notes)
     assert 'State' in load(openpi, overrides=Overrides(template='state')).prepare(observation()).text
+
+
+def test_the_documentation_has_every_override():
+    page = (Path(__file__).parents[1] / 'docs' / 'checkpoints.md').read_text()
+    assert [name for name in Overrides.model_fields if f'`{name}`' not in page] == []
 
 
 @pytest.mark.parametrize(('text', 'word'), [('templat: task\n', 'templat'), ('pad_state: many\n', 'pad_state'),
