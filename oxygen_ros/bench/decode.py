@@ -7,7 +7,7 @@ from oxygen_ros.bench import counting
 from oxygen_ros.bench.ceilings import Ceilings
 from oxygen_ros.bench.clock import Clock
 from oxygen_ros.bench.modes import SEED
-from oxygen_ros.bench.probe import Probe
+from oxygen_ros.bench.probe import Probe, Recorder
 from oxygen_ros.bench.workload import SizedPolicy, Workload
 from oxygen_ros.engine.engine import Engine
 from oxygen_ros.engine.options import EngineOptions
@@ -22,13 +22,13 @@ class DecodeSteps:
     """One engine per batch size, all requests on one prefix; ``round`` steps each once, one after the other."""
 
     def __init__(self, policy: Policy, workload: Workload, rounds: int, clock: Clock) -> None:
-        self._tracks: dict[int, tuple[Engine, Probe]] = {}
+        self._tracks: dict[int, tuple[Engine, Recorder]] = {}
         self.seconds: dict[int, list[float]] = {batch: [] for batch in BATCHES}
         self._works: dict[int, counting.Works] = {}
         for batch in BATCHES:
-            probe = Probe(policy.net, clock)
+            recorder = Recorder(clock)
             sized = SizedPolicy(policy, workload.prompt)
-            sized.net = probe
+            sized.net = Probe(policy.net, recorder)
             engine = Engine(sized, EngineOptions(ride=False, draft=False, max_live=batch,
                                                  max_tokens=rounds + _WARM + 1), lambda event: None)
             engine.act(workload.observation(policy, 0))
@@ -36,14 +36,14 @@ class DecodeSteps:
                 engine.ask(Ask(f'{i}', SEED))
             for _ in range(_WARM):
                 engine.step()
-            probe.take()
-            self._tracks[batch] = engine, probe
+            recorder.take()
+            self._tracks[batch] = engine, recorder
 
     def round(self) -> None:
         """One step of each size."""
-        for batch, (engine, probe) in self._tracks.items():
+        for batch, (engine, recorder) in self._tracks.items():
             engine.step()
-            call, = (c for c in probe.take() if c.stage == 'decode')
+            call, = (c for c in recorder.take() if c.stage == 'decode')
             self.seconds[batch].append(call.seconds)
             self._works[batch] = call.works
 

@@ -2,16 +2,15 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from oxygen_ros.bench.clock import Clock
-from oxygen_ros.bench.copies import KvCopies
-from oxygen_ros.bench.probe import Call, Probe
-from oxygen_ros.bench.workload import SizedPolicy, Workload
-from oxygen_ros.engine.drafts import Drafts
-from oxygen_ros.engine.engine import Engine
-from oxygen_ros.engine.options import EngineOptions
+from oxygen_ros.bench.peer import PeerNet
+from oxygen_ros.bench.probe import Call
+from oxygen_ros.bench.runners import EngineRunner, PeerRunner, Runner
+from oxygen_ros.bench.workload import Workload
 from oxygen_ros.engine.wire import Ask, Chunk, FromEngine, Rejected, Speech
 from oxygen_ros.model.policy import Policy
 
@@ -21,15 +20,16 @@ CHANNEL = 'narration'
 
 @dataclass(frozen=True)
 class Mode:
-    """One way to run the engine.
+    """One way to run the workload.
 
-    padded: missing cameras and unused prompt slots are computed, one request at a time: the peers' way.
+    engine: the engine's own mode, or ``peer``: the peers' network, run their way.
+    padded: missing cameras and unused prompt slots are rows like all others.
     drafts: ``right`` lets every request repeat the last utterance, ``wrong`` makes every guess fail.
     silent: nothing is asked; only actions.
     """
 
     name: str
-    engine: Literal['isolated', 'shared', 'continuous']
+    engine: Literal['peer', 'isolated', 'shared', 'continuous']
     padded: bool = False
     ride: bool = False
     drafts: Literal['', 'right', 'wrong'] = ''
@@ -38,7 +38,8 @@ class Mode:
 
 
 MODES = {mode.name: mode for mode in (
-    Mode('peer', 'isolated', padded=True, help='as isolated, absent camera and padding computed too'),
+    Mode('peer', 'peer', help='as openpi and LeRobot compute it: two prefills, absent camera and padding masked'),
+    Mode('padded', 'isolated', padded=True, help='our kernels, but two prefills, absent camera and padding computed'),
     Mode('isolated', 'isolated', help='two prefills, only what is there, all text in its frame'),
     Mode('shared', 'shared', help='one prefill, all text in its frame'),
     Mode('continuous', 'continuous', help='one prefill, text goes on across frames as one batch'),
@@ -73,13 +74,6 @@ class Story:
     counts: bool = True  # was asked in a measured frame
 
 
-class _Wrong(Drafts):
-    """Remembers every utterance with each of its ids changed, so that the same text never matches."""
-
-    def learn(self, key: tuple[str, str], ids: list[int]) -> None:
-        super().learn(key, [token ^ 1 for token in ids])
-
-
 @dataclass
 class Track:
     """One mode at work on one workload. ``frame`` runs the next frame; the figures gather in the fields."""
@@ -88,19 +82,19 @@ class Track:
     workload: Workload
     policy: Policy
     clock: Clock
+    peer: Callable[[], PeerNet]
     frames: list[Frame] = field(default_factory=list)
     stories: dict[str, Story] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.probe = Probe(self.policy.net, self.clock)
-        self._policy = SizedPolicy(self.policy, self.workload.prompt, self.mode.padded)
-        self._policy.net = self.probe
-        options = EngineOptions(
-            mode=self.mode.engine, ride=self.mode.ride, draft=bool(self.mode.drafts), noise_seed=1, max_queued=4096,
-            max_live=1 if self.mode.padded else self.workload.most_live, max_tokens=self.workload.tokens)
-        self.engine = Engine(self._policy, options, self._hear)
-        if self.mode.drafts == 'wrong':
-            self.engine.drafts = _Wrong()
+        self.runner: Runner
+        mode = self.mode
+        if mode.engine == 'peer':
+            self.runner = PeerRunner(self.policy, self.peer(), self.workload, self.clock, self._hear)
+        else:
+            options = {'mode': mode.engine, 'ride': mode.ride, 'draft': bool(mode.drafts)}
+            self.runner = EngineRunner(self.policy, self.workload, self.clock, self._hear, options, mode.padded,
+                                       mode.drafts == 'wrong')
         self._requests = self.workload.requests()
         self._repeated = replace(self.workload, seed=self.workload.seed + 1).observation(self.policy, 0)
         self._numbers = itertools.count(1)
@@ -123,31 +117,25 @@ class Track:
             observation = self.workload.observation(self.policy, number)
         asks = [] if self.mode.silent else [
             Ask(f'{number}.{i}', SEED, CHANNEL, max_tokens=tokens) for i, tokens in enumerate(next(self._requests))]
-        before = self.engine.count.copy()
+        before = self.runner.count.copy()
         self._began = self.clock.now()
         for ask in asks:
             self.stories[ask.request_id] = Story(self._elapsed, counts=counts)
-            self.engine.ask(ask)
-        self.engine.act(observation)
-        if self.mode.engine == 'continuous':
-            for _ in range(self.workload.per_frame - self.mode.ride):
-                if not self.engine.step():
-                    break
-        else:
-            self.engine.speak()
+        self.runner.cycle(observation, asks)
         seconds = self.clock.now() - self._began
         self._elapsed += seconds
-        calls = self.probe.take()
+        calls = self.runner.recorder.take()
         if counts:
-            made = {name: self.engine.count[name] - before[name] for name in ('tokens', 'drafted', 'accepted')}
+            made = {name: self.runner.count[name] - before[name] for name in ('tokens', 'drafted', 'accepted')}
             self.frames.append(Frame(seconds, self._chunk, calls, **made))
 
     def copied(self, frames: int) -> float:
-        """KV bytes copied per frame, counted by watching every operation of some more frames."""
-        with KvCopies(self.engine.pool) as copies:
+        """KV bytes copied per frame, counted over some more frames."""
+        def run() -> None:
             for _ in range(frames):
                 self.frame(counts=False)
-        return copies.bytes / frames
+
+        return self.runner.copied(run) / frames
 
     def _hear(self, event: FromEngine) -> None:
         if isinstance(event, Rejected):

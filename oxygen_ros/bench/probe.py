@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from oxygen_ros.kv import Pool, Prefix
 from oxygen_ros.model.pi05 import Pi05
 from oxygen_ros.model.segments import Segment
 
+T = TypeVar('T')
 Stage = Literal['vision', 'embed', 'prefill', 'decode', 'denoise']
 
 
@@ -28,22 +29,37 @@ class Call:
     requests: int = 0
 
 
-class Probe:
-    """Stands in for a Pi05 and passes everything on; ``take`` gives the calls since the last time."""
+class Recorder:
+    """Notes calls; ``take`` gives those since the last time."""
 
-    def __init__(self, net: Pi05, clock: Clock) -> None:
-        self._net, self._clock = net, clock
-        self._size = torch.empty((), dtype=net.dtype).element_size()
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._calls: list[tuple[Stage, Any, Any, counting.Works, int, int]] = []
 
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._net, name)
+    def run(self, stage: Stage, work: Callable[[], T], works: counting.Works = (), rows: int = 0,
+            requests: int = 0) -> T:
+        """Do the work and note it."""
+        begin = self._clock.mark()
+        result = work()
+        self._calls.append((stage, begin, self._clock.mark(), works, rows, requests))
+        return result
 
     def take(self) -> list[Call]:
         """The calls since the last ``take``; waits for the device."""
         self._clock.now()
         calls, self._calls = self._calls, []
         return [Call(stage, self._clock.between(begin, end), *rest) for stage, begin, end, *rest in calls]
+
+
+class Probe:
+    """Stands in for a Pi05: passes everything on and lets the recorder note it."""
+
+    def __init__(self, net: Pi05, recorder: Recorder) -> None:
+        self._net, self._run = net, recorder.run
+        self._size = torch.empty((), dtype=net.dtype).element_size()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._net, name)
 
     def encode(self, images: Tensor) -> Tensor:
         """As Pi05.encode."""
@@ -65,10 +81,3 @@ class Probe:
         """As Pi05.denoise."""
         return self._run('denoise', lambda: self._net.denoise(noise, prefix, pool, committed),
                          counting.expert(self._net.config, prefix.rows, self._net.expert.steps, self._size))
-
-    def _run(self, stage: Stage, work: Callable[[], Tensor], works: counting.Works = (), rows: int = 0,
-             requests: int = 0) -> Tensor:
-        begin = self._clock.mark()
-        result = work()
-        self._calls.append((stage, begin, self._clock.mark(), works, rows, requests))
-        return result

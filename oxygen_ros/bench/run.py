@@ -5,7 +5,9 @@ import json as json_format
 import os
 import platform
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,10 +21,12 @@ from oxygen_ros.bench.ceilings import CeilingMeter
 from oxygen_ros.bench.clock import Clock, Kind
 from oxygen_ros.bench.decode import DecodeSteps
 from oxygen_ros.bench.modes import MODES, REFERENCES, Track
+from oxygen_ros.bench.peer import PeerNet
 from oxygen_ros.bench.results import summarise, verdicts
 from oxygen_ros.bench.workload import Arrivals, Workload
 from oxygen_ros.model.checkpoint import load
 from oxygen_ros.model.errors import CheckpointError
+from oxygen_ros.model.names import random_tensors
 from oxygen_ros.model.policy import Policy
 
 Preset = Literal['tiny', 'small', 'pi05']
@@ -58,7 +62,8 @@ def engine(
 
     Args:
         preset: size of the model.
-        modes: which, separated by commas: peer, isolated, shared, continuous, ride, draft, act, draft_miss.
+        modes: which, separated by commas: peer, padded, isolated, shared, continuous, ride, draft, act,
+            draft_miss (see docs/benchmarks.md).
         json: where to write all figures.
         plots: folder to write plots (PNG) to.
         threads: CPU threads of torch.
@@ -90,14 +95,16 @@ def engine(
         reader = Clock(clock, device)
         torch.set_num_threads(threads)
         policy = load_random(preset, device, dtype, denoise_steps)
-        bench = Bench(policy, names, workload, reader)
+        peer = cache(lambda: PeerNet(policy.config, random_tensors(policy.config), policy.net.device, policy.net.dtype,
+                                     denoise_steps))
+        bench = Bench(policy, names, workload, reader, peer)
     except (ValueError, CheckpointError) as error:
         print(f'oxygen bench: {error}', file=sys.stderr)
         return 2
     result = {'preset': preset, 'denoise_steps': denoise_steps, 'clock': clock, **facts(policy, threads),
               **bench.run(repeat, deadline_ms)}
-    result['sweep'] = [row for n in sweep for row in Bench(policy, names, replace(workload, tokens=n), reader).brief(
-        max(3, repeat // 3))]
+    shorter = (Bench(policy, names, replace(workload, tokens=n), reader, peer) for n in sweep)
+    result['sweep'] = [row for other in shorter for row in other.brief(max(3, repeat // 3))]
     report.show(result, Console())
     if json:
         json.write_text(json_format.dumps(result, indent=1) + '\n')
@@ -132,10 +139,11 @@ def _processor() -> str:
 class Bench:
     """Some modes on one workload; the references that their ratios need run beside them."""
 
-    def __init__(self, policy: Policy, names: list[str], workload: Workload, clock: Clock) -> None:
+    def __init__(self, policy: Policy, names: list[str], workload: Workload, clock: Clock,
+                 peer: Callable[[], PeerNet]) -> None:
         self.policy, self.names, self.workload, self.clock = policy, list(dict.fromkeys(names)), workload, clock
         references = [name for name, users in REFERENCES.items() if any(user in names for user in users)]
-        self.tracks = {name: Track(MODES[name], workload, policy, clock)
+        self.tracks = {name: Track(MODES[name], workload, policy, clock, peer)
                        for name in dict.fromkeys([*self.names, *references])}
         self.meter = CeilingMeter(policy.net.device, policy.net.dtype, clock)
 
