@@ -1,6 +1,7 @@
 """An engine without a model for tests of the node: a two-joint arm with two cameras. The instruction says how it acts.
 
 ``fine`` (or anything else): from the observed state, +0.1 rad/s on both joints. ``nan``: a chunk with a NaN.
+``short``: a chunk of another horizon.
 ``sleep S``, ``reject WHY``, ``kill SIGNAL``, ``raise bug``: as in fake_engine.
 """
 import time
@@ -34,6 +35,8 @@ class ArmEngine(FakeEngine):
                 actions[:len(self._observation.committed)] = self._observation.committed
             if self._observation.instruction == 'nan':
                 actions[3, 1] = np.nan
+            if self._observation.instruction == 'short':
+                actions = actions[:4]
             event = Chunk(event.sequence, event.stamp, event.received_ns, time.monotonic_ns(), actions)
         self._out(event)
 

@@ -204,6 +204,7 @@ def test_the_engine_may_be_killed_and_comes_back(arm):
 
 
 @pytest.mark.parametrize('instruction, expected', [('nan', 'observation: .*not finite'),
+                                                   ('short', r'observation: .*\[4, 2\] instead of \[10, 2\]'),
                                                    ('reject too dark', 'observation: too dark')])
 def test_what_the_engine_cannot_make_is_not_published(arm, instruction, expected):
     robot = arm()
