@@ -219,6 +219,13 @@ def test_an_image_with_an_unchanged_stamp_is_not_encoded_again():
     np.testing.assert_allclose(rig.chunk(2), alone.chunk(2), rtol=0, atol=2e-5)
 
 
+def test_a_request_expires_even_if_no_observation_ever_comes():
+    rig = Rig()
+    rig.engine.ask(Ask('it', 'Subtask: ', deadline_s=1e-9))
+    rig.engine.speak()
+    assert rig.final('it').reason == 'expired'
+
+
 def test_rows_are_counted_and_nothing_is_padded():
     rig = Rig()
     rig.engine.act(observation(1, cameras=1))

@@ -186,11 +186,13 @@ class Engine:
     def speak(self, deadline_ns: int = 0, poll: Callable[[], bool] | None = None) -> None:
         """Decode, all live requests at once, until there is nothing to say, no step fits before the deadline
         (CLOCK_MONOTONIC ns; 0 = none), or `poll` says that something else is waiting."""
+        self._expire()  # also when nothing can be said
         began = time.monotonic()
         if self.options.mode != 'continuous':
             deadline_ns, poll = 0, None  # these modes finish their text in its cycle
         elif deadline_ns:
-            self._times['budget_s'] = max(0.0, deadline_ns / 1e9 - self.options.guard_s - began)
+            budget = deadline_ns / 1e9 - self.options.guard_s - began
+            self._times['budget_s'] = max(budget, self._times.get('budget_s', 0.0))  # of the cycle's first call
         while self.can_speak and not (poll and poll()) and self.step(deadline_ns=deadline_ns):
             pass
         self._times['speak_s'] = self._times.get('speak_s', 0.0) + time.monotonic() - began
