@@ -24,7 +24,8 @@ PACKAGE = (HERE / 'package.xml').read_text()
 # Programs that talk to the node; everything else that imports rclpy is in node/.
 ROS_PROGRAMS = {'oxygen_ros/ask.py', 'oxygen_ros/demo/observer.py', 'oxygen_ros/tabletop/node.py',
                 'oxygen_ros/tabletop/examiner.py', 'oxygen_ros/tabletop/evaluation.py'}
-DISTRIBUTIONS = {'cv2': 'opencv-python-headless', 'yaml': 'PyYAML', 'PIL': 'pillow', 'pybullet_data': 'pybullet'}
+DISTRIBUTIONS = {'cv2': 'opencv-python-headless', 'yaml': 'PyYAML', 'PIL': 'pillow',
+                 'pybullet_data': 'pybullet', 'pybullet_utils': 'pybullet'}
 
 
 def _requirements() -> dict[str, Requirement]:
