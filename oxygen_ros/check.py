@@ -169,15 +169,15 @@ def memory(findings: Findings, checkpoint: Checkpoint, device: str, dtype: Dtype
     """Is there room for the weights?"""
     try:
         kind = torch.device(device)
-        item = torch_dtype(dtype, kind).itemsize
+        to = torch_dtype(dtype, kind)
         free = torch.cuda.mem_get_info(kind)[0] if kind.type == 'cuda' else psutil.virtual_memory().available
     except (RuntimeError, AssertionError):
         return True   # loading says what is wrong with the device
-    need = checkpoint.parameters * item
-    c = checkpoint.config
+    need, c = checkpoint.weight_bytes(to), checkpoint.config
     rows = len(checkpoint.recipe.cameras) * c.image_tokens + checkpoint.prompt.max_tokens
-    text = (f'weights {need / 1e9:.2f} GB, KV {rows * 2 * c.depth * c.head_dim * item / 1e6:.1f} MB per observation of '
-            f'{rows} tokens; {free / 1e9:.1f} GB free on {device}')
+    kv = rows * 2 * c.depth * c.head_dim * to.itemsize
+    text = (f'weights {need / 1e9:.2f} GB, KV {kv / 1e6:.1f} MB per observation of {rows} tokens; '
+            f'{free / 1e9:.1f} GB free on {device}')
     fits = need * 1.15 < free
     findings.add('memory', text if fits else f'{text}: too little', 'ok' if fits else 'FAIL')
     return fits

@@ -16,7 +16,7 @@ from oxygen_ros.model import lerobot, openpi
 from oxygen_ros.model.config import PRESETS, Mask, ModelConfig
 from oxygen_ros.model.errors import CheckpointError
 from oxygen_ros.model.folder import read_json
-from oxygen_ros.model.names import expected, random_tensors
+from oxygen_ros.model.names import PROJECTOR, VISION, expected, random_tensors
 from oxygen_ros.model.normalise import Normaliser
 from oxygen_ros.model.overrides import Overrides
 from oxygen_ros.model.pi05 import Pi05
@@ -45,6 +45,14 @@ class Checkpoint:
     def parameters(self) -> int:
         """Number of weights that inference reads."""
         return sum(math.prod(shape) for shape in expected(self.config).values())
+
+    def weight_bytes(self, dtype: torch.dtype) -> int:
+        """Bytes of those weights in memory, loaded in ``dtype``."""
+        def size(name: str) -> int:
+            stays = self.config.vision_float32 and name.startswith((VISION, PROJECTOR))
+            return torch.float32.itemsize if stays else dtype.itemsize
+
+        return sum(math.prod(shape) * size(name) for name, shape in expected(self.config).items())
 
     def load(self, device: str | torch.device = 'cpu', dtype: Dtype = 'auto', denoise_steps: int = 10) -> Policy:
         """Stream the weights into a network. Arguments and errors as in ``load``."""
