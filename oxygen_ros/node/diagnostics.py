@@ -40,7 +40,8 @@ class Diagnostics:
             return
         problems = session.notices.present if session.active else []
         yield self._status('node', problems, 'paused' if session.paused else node.state, {
-            **values, 'robot': session.contract.robot, 'paused': session.paused, 'requests': len(session.requests)})
+            **values, 'robot': session.contract.robot, 'paused': session.paused, 'requests': len(session.requests),
+            'image_decoder': session.decoder})
         for camera in session.inputs.cameras.values():
             problems += self._mismatch(session, camera.source, camera.camera.topic)
             yield self._input(camera.source, camera.count, camera.freshness.received, now, problems)

@@ -31,8 +31,9 @@ class Snapshot:
 class CameraInput:
     """The newest picture of one camera, decoded at most once."""
 
-    def __init__(self, camera: Camera, source: str) -> None:
+    def __init__(self, camera: Camera, source: str, decode: Callable[..., np.ndarray]) -> None:
         self.camera, self.source = camera, source
+        self._decode = compressed_to_rgb if camera.compressed else decode
         self.freshness = Freshness(camera)
         self.count = 0
         self._message = None
@@ -47,9 +48,8 @@ class CameraInput:
     def pixels(self) -> np.ndarray:
         """RGB uint8 [height, width, 3], upright as in training; ImageError."""
         if self._pixels is None:
-            decode = compressed_to_rgb if self.camera.compressed else to_rgb
             try:
-                self._pixels = transformed(decode(self._message), self.camera.transforms)
+                self._pixels = transformed(self._decode(self._message), self.camera.transforms)
             except ImageError as error:
                 self._pixels = error
         if isinstance(self._pixels, ImageError):
@@ -62,16 +62,18 @@ class CameraInput:
 
 
 class Inputs:
-    """Cameras and joints of one contract. ``resolve`` makes full topic names for messages."""
+    """Cameras and joints of one contract. ``resolve`` makes full topic names, ``decode`` pictures from Image."""
 
-    def __init__(self, contract: Contract, resolve: Callable[[str], str] = str) -> None:
-        self._contract, self._resolve = contract, resolve
+    def __init__(self, contract: Contract, resolve: Callable[[str], str] = str,
+                 decode: Callable[..., np.ndarray] = to_rgb) -> None:
+        self._contract, self._resolve, self._decode = contract, resolve, decode
         self.clear()
 
     def clear(self) -> None:
         """Forget everything received, as after a jump of time."""
-        self.cameras = {camera.name: CameraInput(camera, f'camera {camera.name} on {self._resolve(camera.topic)}')
-                        for camera in self._contract.cameras}
+        self.cameras = {
+            camera.name: CameraInput(camera, f'camera {camera.name} on {self._resolve(camera.topic)}', self._decode)
+            for camera in self._contract.cameras}
         self.joints = Joints(self._contract.state, [
             topic.model_copy(update={'topic': self._resolve(topic.topic)}) for topic in self._contract.joint_topics])
 

@@ -16,6 +16,7 @@ from oxygen_ros.engine.supervisor import Supervisor
 from oxygen_ros.engine.wire import Ask, Cancel, Chunk, Failed, FromEngine, Ready, Rejected, Report, Reset, Speech
 from oxygen_ros.model.observation import Observation
 from oxygen_ros.node import messages
+from oxygen_ros.node.bridge import choose_decoder
 from oxygen_ros.node.freshness import SECOND, Problem
 from oxygen_ros.node.inputs import Inputs, Snapshot
 from oxygen_ros.node.interface import Interface
@@ -35,7 +36,8 @@ class Session:
     def __init__(self, node: InferenceNode, contract: Contract, engine: Supervisor, model: Ready) -> None:
         self._node, self.contract, self.engine, self.model = node, contract, engine, model
         self._log = node.get_logger()
-        self.inputs = Inputs(contract, node.resolve_topic_name)
+        decode, self.decoder = choose_decoder()
+        self.inputs = Inputs(contract, node.resolve_topic_name, decode)
         self.interface = Interface(node, self)
         self.motion = Motion(contract, self._publish_actions, self._publish_commands, node.clock_ns,
                              node.parameters.stamp_mode, node.parameters.blend_s)
