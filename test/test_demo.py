@@ -125,3 +125,11 @@ def test_a_node_that_cannot_start_fails_the_demo_with_its_own_words(monkeypatch,
     assert run.demo(seconds=1.0, report=report, domain=int(os.environ['ROS_DOMAIN_ID'])) == 1
     assert 'the node ended with 1' in capfd.readouterr().err
     assert 'no such checkpoint: xyz' in json.loads(report.read_text())['faults'][0]
+
+
+def test_a_demo_that_cannot_be_reported_does_not_start(tmp_path, capsys):
+    from oxygen_ros.demo import run
+    assert run.demo(report=tmp_path / 'nowhere' / 'report.json') == 2
+    assert f'no folder {tmp_path / "nowhere"}' in capsys.readouterr().err
+    assert run.demo(seconds=0.0) == 2
+    assert 'at least 1' in capsys.readouterr().err

@@ -4,7 +4,10 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import signal
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +47,10 @@ def demo(seconds: float = 30.0, report: Path = Path('demo_report.json'), ask_eve
         params_file: parameters of the robot and the node; by default config/tabletop.yaml of the package.
         domain: ROS domain to use; by default one that no other demo or test uses.
     """
+    if seconds < 1.0 or not report.absolute().parent.is_dir():
+        print(f'oxygen demo: {"--seconds: at least 1" if seconds < 1.0 else f"--report: no folder {report.parent}"}',
+              file=sys.stderr)
+        return 2
     console = Console()
     domain = reserve_domain() if domain is None else domain
     isolate(os.environ, domain)
@@ -56,22 +63,26 @@ def demo(seconds: float = 30.0, report: Path = Path('demo_report.json'), ask_eve
                 raise Fault(f'the {process.name} ended with {process.returncode}; it said:\n{process.output[-_TAIL:]}')
 
     faults: list[str] = []
-    try:
-        console.print('starting the robot and the node ...')
-        rate = _bring_up(observer, node, check)
-        hint = f'from another terminal:  ROS_DOMAIN_ID={domain} oxygen ask "where is the red cube?"'
-        with View(observer, seconds, console, hint) as view:
-            _measure(observer, rate, seconds, ask_every, check, view)
-        faults += _stop(robot)      # no cameras, no new observations: what KV is left then?
-        observer.drop_all()
-    except Fault as fault:
-        faults.append(str(fault))
-    except KeyboardInterrupt:
-        console.print('interrupted')
-        observer.end()
-    finally:
-        faults += [*_stop(node), *_stop(robot)]
-        observer.close()
+    with _any_signal_interrupts():
+        try:
+            console.print('starting the robot and the node ...')
+            rate = _bring_up(observer, node, check)
+            hint = f'from another terminal:  ROS_DOMAIN_ID={domain} oxygen ask "where is the red cube?"'
+            with View(observer, seconds, console, hint) as view:
+                _measure(observer, rate, seconds, ask_every, check, view)
+            faults += _stop(robot)      # no cameras, no new observations: what KV is left then?
+            observer.drop_all()
+        except Fault as fault:
+            faults.append(str(fault))
+        except KeyboardInterrupt:
+            console.print('interrupted')
+            if observer.figures is None:
+                faults.append('interrupted before there was anything to measure')
+            observer.end()
+        finally:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)    # a second Ctrl-C must not leave the programs behind
+            faults += [*_stop(node), *_stop(robot)]
+            observer.close()
     if observer.figures:
         faults += observer.figures.faults()
     figures = {
@@ -82,6 +93,18 @@ def demo(seconds: float = 30.0, report: Path = Path('demo_report.json'), ask_eve
     if faults:
         print(f'oxygen demo: {faults[0]}', file=sys.stderr)
     return 1 if faults else 0
+
+
+@contextmanager
+def _any_signal_interrupts() -> Iterator[None]:
+    """Whatever is meant to end the demo (kill, a closed terminal, ``timeout``) ends it as Ctrl-C does."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _start(params_file: Path) -> tuple[Process, Process]:
@@ -96,7 +119,7 @@ def _start(params_file: Path) -> tuple[Process, Process]:
             python('node', 'oxygen_ros.node.main', '-p', 'autostart:=false'))
 
 
-def _bring_up(observer: Observer, node: Process, check) -> float:
+def _bring_up(observer: Observer, node: Process, check: Callable[[], None]) -> float:
     """Wait until actions come; the rate that they are published at, Hz."""
     for label in ('configure', 'activate'):
         if not observer.transition(label, _START_S, check):
@@ -111,7 +134,8 @@ def _bring_up(observer: Observer, node: Process, check) -> float:
     return rate
 
 
-def _measure(observer: Observer, rate: float, seconds: float, ask_every: float, check, view: View) -> None:
+def _measure(observer: Observer, rate: float, seconds: float, ask_every: float, check: Callable[[], None],
+             view: View) -> None:
     """Count for ``seconds``, with a question now and then; then wait for the answers that are under way."""
     observer.begin(rate)
     end = observer.now() + seconds
