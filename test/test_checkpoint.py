@@ -185,6 +185,17 @@ def test_oxygen_mask_brings_its_prompt(pristine):
     assert len(policy.prepare(observation(instruction='word ' * 99)).ids) <= 100
 
 
+def test_the_folder_can_choose_the_mask(openpi):
+    (openpi / 'oxygen.yaml').write_text('mask: causal_text\n')
+    assert load(openpi).config.mask == 'causal_text'
+    assert load(openpi, mask='prefix_lm').config.mask == 'prefix_lm'
+
+
+def test_another_number_of_denoise_steps_is_noted(lerobot):
+    edit_json(lerobot / 'config.json', lambda config: config.update(num_inference_steps=5))
+    assert any('5 denoise steps' in note for note in load(lerobot).notes)
+
+
 # --- what must not load -------------------------------------------------------------------------------------------
 NAMES = sorted(expected(PRESETS['tiny']))
 
@@ -468,6 +479,14 @@ def test_renamed_cameras_are_accepted_under_both_names(lerobot):
     assert policy.prepare(observation(cameras=('top',))).cameras == ('base_0_rgb',)
     with pytest.raises(ValueError, match="'base_0_rgb' is given twice"):
         policy.prepare(observation(cameras=('base_0_rgb', 'top')))
+
+
+def test_a_name_of_the_model_means_the_models_camera_though_it_is_renamed(lerobot):
+    """A training that swapped two cameras does not make the model's own names ambiguous."""
+    swap = {f'observation.images.{a}': f'observation.images.{b}' for a, b in
+            (('base_0_rgb', 'left_wrist_0_rgb'), ('left_wrist_0_rgb', 'base_0_rgb'))}
+    edit_json(lerobot / PRE, lambda data: data['steps'][0]['config'].update(rename_map=swap))
+    assert load(lerobot).prepare(observation(cameras=('base_0_rgb',))).cameras == ('base_0_rgb',)
 
 
 def test_empty_cameras_of_the_training_are_not_cameras(lerobot):

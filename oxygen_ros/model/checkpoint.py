@@ -70,8 +70,8 @@ def load(path: str | Path, device: str | torch.device = 'cpu', dtype: Dtype = 'a
     path: a LeRobot or converted openpi folder, ``tabletop`` (the embedded robot), or ``random:<preset>`` (random
         weights of that size, drawn from ``seed``).
     dtype: ``auto`` is float32 on the CPU and bfloat16 on CUDA.
-    mask: None is ``prefix_lm``, what public checkpoints were trained with; ``causal_text`` is OxyGen's, with its
-        prompt.
+    mask: ``prefix_lm`` is what public checkpoints were trained with, ``causal_text`` OxyGen's, with its prompt. None:
+        as ``overrides`` say, or else ``prefix_lm``.
     overrides: what the files do not tell; wins over the folder's ``oxygen.yaml``.
 
     Weights are streamed: at its peak the process holds them once, in the target dtype, and one tensor more.
@@ -82,15 +82,14 @@ def load(path: str | Path, device: str | torch.device = 'cpu', dtype: Dtype = 'a
 
 def read(path: str | Path, mask: Mask | None = None, overrides: Overrides | None = None, seed: int = 0) -> Checkpoint:
     """Check all of a checkpoint but the values of its weights. Arguments and errors as in ``load``."""
-    mask = mask or 'prefix_lm'
     if str(path).startswith('random:'):
-        return _random(str(path).removeprefix('random:'), mask, seed)
+        return _random(str(path).removeprefix('random:'), mask or 'prefix_lm', seed)
     folder = ASSETS / 'checkpoint' if str(path) == 'tabletop' else Path(path).expanduser()
     format = recognise(folder)
     overrides = Overrides.read(folder, overrides)
     declared, recipe, prompt = (lerobot if format == 'LeRobot' else openpi).read(folder, overrides)
     weights = Weights(folder / 'model.safetensors')
-    config = _sizes(folder, weights, declared, mask, overrides)
+    config = _sizes(folder, weights, declared, mask or overrides.mask or 'prefix_lm', overrides)
     if recipe.action_dim > config.action_dim:
         raise CheckpointError(f'{folder}: {recipe.action_dim} actions, but the model makes only {config.action_dim}')
     tokenizer = Tokenizer.from_folder(folder / (overrides.tokenizer or ''))

@@ -40,6 +40,7 @@ class Config(BaseModel):
     tokenizer_max_length: int = Field(200, gt=0, le=4096)
     min_period: float = Field(4e-3, gt=0, le=1e6)
     max_period: float = Field(4.0, gt=0, le=1e6)
+    num_inference_steps: int = 10
     action_feature_names: list[str] | None = None
     use_visual_memory: bool = False
     use_proprioceptive_memory: bool = False
@@ -80,16 +81,18 @@ def read(folder: Path, overrides: Overrides) -> tuple[Config, Recipe, dict[str, 
     if not cameras:
         raise CheckpointError(f'{folder / "config.json"}: no camera among input_features')
     renames = inputs.get('rename_observations_processor', _Step()).config.rename_map
-    aliases = {a.removeprefix(IMAGES): b.removeprefix(IMAGES) for a, b in renames.items()
-               if b.startswith(IMAGES) and b.removeprefix(IMAGES) in cameras}
+    pairs = [(old.removeprefix(IMAGES), new.removeprefix(IMAGES)) for old, new in renames.items()]
+    aliases = {old: new for old, new in pairs if new in cameras and old not in cameras}
     state_dim = _dim(config.input_features, STATE, folder)
     action_dim = _dim(config.output_features, ACTION, folder)
     action_names = overrides.action_names or tuple(config.action_feature_names or ())
     state = _normaliser(folder, inputs, 'normalizer_processor', STATE, state_dim, overrides.state_names, overrides)
     actions = _normaliser(folder, outputs, 'unnormalizer_processor', ACTION, action_dim, action_names, overrides)
+    steps = config.num_inference_steps
+    notes = () if steps == 10 else (f'config.json asks for {steps} denoise steps: set denoise_steps to the same',)
     recipe = Recipe('LeRobot', cameras, state_dim, action_dim, 'lerobot', state, actions, aliases,
                     _relative(folder, inputs, outputs, state_dim, action_dim),
-                    overrides.state_names, action_names, state.notes + actions.notes)
+                    overrides.state_names, action_names, notes + state.notes + actions.notes)
     return config, recipe, {'template': overrides.template or 'state', 'pad_state': overrides.pad_state}
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from oxygen_ros.model.config import Mask
 from oxygen_ros.model.errors import CheckpointError
 from oxygen_ros.model.normalise import FLAT, OnFlat
 from oxygen_ros.model.prompt import Template
@@ -23,6 +24,8 @@ class Overrides(BaseModel):
                                   'relative to the checkpoint folder')
     template: Template | None = Field(None, description='prompt: "state" (pi0.5), "task" (openpi with '
                                       'discrete_state_input=False), "oxygen" (OxyGen)')
+    mask: Mask | None = Field(None, description='who sees whom in the prefix: "prefix_lm" (openpi, LeRobot) or '
+                              '"causal_text" (OxyGen, with its template)')
     pad_state: int = Field(0, ge=0, le=256, description='fill the state of the prompt up to this many values; 32 for '
                            'checkpoints fine-tuned with LeRobot 0.4')
     asset: str | None = Field(None, description='openpi: which assets/<asset>/norm_stats.json, where there are several')
