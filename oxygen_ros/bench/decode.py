@@ -1,6 +1,7 @@
 """How a decode step grows with the number of requests that share it."""
 from __future__ import annotations
 
+import copy
 import statistics
 
 from oxygen_ros.bench import counting
@@ -28,7 +29,7 @@ class DecodeSteps:
         for batch in BATCHES:
             recorder = Recorder(clock)
             sized = SizedPolicy(policy, workload.prompt)
-            sized.net = Probe(policy.net, recorder)
+            sized.net = Probe(copy.copy(policy.net), recorder)
             engine = Engine(sized, EngineOptions(ride=False, draft=False, max_live=batch,
                                                  max_tokens=rounds + _WARM + 1), lambda event: None)
             engine.act(workload.observation(policy, 0))

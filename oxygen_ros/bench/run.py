@@ -20,11 +20,12 @@ from oxygen_ros.bench import report
 from oxygen_ros.bench.ceilings import CeilingMeter
 from oxygen_ros.bench.clock import Clock, Kind
 from oxygen_ros.bench.decode import DecodeSteps
+from oxygen_ros.bench.load import load_random
 from oxygen_ros.bench.modes import MODES, REFERENCES, Track
+from oxygen_ros.bench.paced import paced
 from oxygen_ros.bench.peer import PeerNet
 from oxygen_ros.bench.results import summarise, verdicts
 from oxygen_ros.bench.workload import Arrivals, Workload
-from oxygen_ros.model.checkpoint import load
 from oxygen_ros.model.errors import CheckpointError
 from oxygen_ros.model.names import random_tensors
 from oxygen_ros.model.policy import Policy
@@ -114,13 +115,6 @@ def engine(
     return 0
 
 
-def load_random(preset: str, device: str, dtype: Literal['auto', 'float32', 'bfloat16'], denoise_steps: int) -> Policy:
-    """A policy with random weights that never ends a text by itself, so that every request has its full length."""
-    policy = load(f'random:{preset}', device, dtype, denoise_steps)
-    policy.tokenizer.stop_ids = frozenset()
-    return policy
-
-
 def facts(policy: Policy, threads: int) -> dict[str, Any]:
     """What the figures depend on."""
     cuda = policy.net.device.type == 'cuda'
@@ -178,12 +172,12 @@ class Bench:
         for track in progress(tracks, 'warming up', transient=True):
             track.warm_up()
         for i in progress(range(repeat), f'{repeat} frames of each mode', transient=True):
-            self.meter.sample()
             turn = i % len(tracks)  # nobody always runs behind the same neighbour
             for track in tracks[turn:] + tracks[:turn]:
+                self.meter.sample()
                 track.frame()
             if steps:
                 steps.round()
 
 
-VERBS = {'engine': engine}
+VERBS = {'engine': engine, 'paced': paced}

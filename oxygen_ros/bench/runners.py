@@ -1,6 +1,7 @@
 """What a track drives: our engine, or the peers' way of doing the same."""
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -17,9 +18,10 @@ from oxygen_ros.engine.drafts import Drafts
 from oxygen_ros.engine.engine import Engine
 from oxygen_ros.engine.options import EngineOptions
 from oxygen_ros.engine.wire import Ask, Chunk, FromEngine, Speech
-from oxygen_ros.model.language import Segment
+from oxygen_ros.model.graphs import Graphs
 from oxygen_ros.model.observation import Observation
 from oxygen_ros.model.policy import Policy, Prepared
+from oxygen_ros.model.segments import Segment
 
 Emit = Callable[[FromEngine], None]
 
@@ -51,7 +53,8 @@ class EngineRunner:
                  padded: bool = False, wrong_drafts: bool = False) -> None:
         self.recorder = Recorder(clock)
         sized = SizedPolicy(policy, workload.prompt, padded)
-        sized.net = Probe(policy.net, self.recorder)
+        net = self._net = copy.copy(policy.net)  # the same weights; graphs belong to one engine's pool
+        sized.net = Probe(net, self.recorder)
         self.engine = Engine(sized, EngineOptions(
             noise_seed=1, max_queued=4096, max_live=workload.most_live, max_tokens=workload.tokens, **options), emit)
         if wrong_drafts:
@@ -73,7 +76,9 @@ class EngineRunner:
                     break
 
     def copied(self, frames: Callable[[], None]) -> int:
-        """As Runner.copied: every operation is watched."""
+        """As Runner.copied: every operation is watched; fixed-shape passes run without being captured."""
+        if self._net.graphs is not None:
+            self._net.graphs = Graphs(self._net.vision, self._net.language, self._net.expert, self.engine.pool, False)
         with KvCopies(self.engine.pool) as copies:
             frames()
         return copies.bytes
