@@ -1,12 +1,19 @@
-"""Small checkpoint folders for tests: the reference ones with a tokenizer, free to be damaged."""
+"""Small checkpoint folders for tests: the reference ones with a tokenizer, to be damaged, loaded and acted with."""
 import json
 import shutil
 
+import numpy as np
+import pytest
 import tokenizers
+import torch
 from golden import GOLDEN
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from tokenizers import decoders, models
+
+from oxygen_ros.model import CheckpointError, load
+from oxygen_ros.model.observation import Observation
+from oxygen_ros.model.segments import observation_segments
 
 
 def save_byte_tokenizer(path):
@@ -41,3 +48,35 @@ def edit_tensors(path, change):
         metadata = file.metadata()
     change(tensors)
     save_file(tensors, path, metadata)
+
+
+def observation(state=8, cameras=('base_0_rgb',), instruction='pick up the cube', size=(60, 80)):
+    image = np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)
+    return Observation({camera: image for camera in cameras}, np.full(state, 0.3, np.float32), instruction)
+
+
+def act(policy, prepared, noise):
+    """Encode, prefill, denoise: the engine's cycle without an engine."""
+    net = policy.net
+    images = net.encode(prepared.images).flatten(0, 1)
+    rows = torch.cat([images, net.embed(prepared.ids)])
+    pool = net.pool(len(rows) + net.config.horizon, len(rows) + net.config.horizon)
+    prefix = pool.prefix(len(rows), net.config.horizon)
+    net.forward(rows, observation_segments(net.config, prefix, len(images)), pool)
+    return net.denoise(noise, prefix, pool)
+
+
+def chunk(policy, seen, seed=0):
+    noise = torch.randn(policy.config.horizon, policy.config.action_dim, generator=torch.Generator().manual_seed(seed))
+    return policy.finish(act(policy, policy.prepare(seen), noise), seen)
+
+
+def refused(folder, *words, **options):
+    """Loading fails with one line that holds all the words."""
+    with pytest.raises(CheckpointError) as error:
+        load(folder, **options)
+    message = str(error.value)
+    assert '\n' not in message
+    for word in words:
+        assert word in message, message
+    return message

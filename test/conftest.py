@@ -19,8 +19,7 @@ def _ros_log_directory(tmp_path_factory):
     os.environ['ROS_LOG_DIR'] = str(tmp_path_factory.mktemp('ros_log'))
 
 
-@pytest.fixture
-def start():
+def _programs():
     """Start a program: ``start('name', 'module.or/path', *arguments, env={...})`` -> oxygen_ros.processes.Process.
 
     The first argument after the name is a Python module (run with -m) or an executable's absolute path. Whatever
@@ -41,6 +40,10 @@ def start():
         process.interrupt(5.0)
         process.kill()
     assert not orphans, f'left behind: {orphans}'
+
+
+start = pytest.fixture(_programs)
+start_once = pytest.fixture(_programs, scope='module')  # for programs that all tests of a file use
 
 
 class Peer:
@@ -91,8 +94,7 @@ class Peer:
         return future.result()
 
 
-@pytest.fixture
-def peer():
+def _peer():
     """A Peer in this process, in the tests' own domain."""
     rclpy = pytest.importorskip('rclpy')
     from rclpy.executors import SingleThreadedExecutor
@@ -116,3 +118,28 @@ def peer():
     thread.join(5.0)
     node.destroy_node()
     rclpy.try_shutdown(context=context)
+
+
+peer = pytest.fixture(_peer)
+peer_once = pytest.fixture(_peer, scope='module')
+
+
+@pytest.fixture(scope='session')
+def pristine(tmp_path_factory):
+    """The reference checkpoints with a tokenizer, by format, for tests that only read."""
+    from checkpoints import copy
+    return {format: copy(format, tmp_path_factory.mktemp(format) / 'checkpoint') for format in ('lerobot', 'openpi')}
+
+
+@pytest.fixture
+def lerobot(tmp_path):
+    """A copy of the reference checkpoint in LeRobot's format, to be changed."""
+    from checkpoints import copy
+    return copy('lerobot', tmp_path / 'lerobot')
+
+
+@pytest.fixture
+def openpi(tmp_path):
+    """A copy of the reference checkpoint in openpi's format, to be changed."""
+    from checkpoints import copy
+    return copy('openpi', tmp_path / 'openpi')
