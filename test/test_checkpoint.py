@@ -14,7 +14,8 @@ from oxygen_ros.model.config import PRESETS
 from oxygen_ros.model.names import EMBED_TOKENS, EXPERT, LM_HEAD, VISION, expected, random_tensors
 from oxygen_ros.model.observation import Observation
 from oxygen_ros.model.random_checkpoint import write
-from oxygen_ros.model.weights import Weights, config_of
+from oxygen_ros.model.sizes import config_of
+from oxygen_ros.model.weights import Weights
 
 
 def test_lerobot_checkpoint_acts_as_the_reference(pristine):

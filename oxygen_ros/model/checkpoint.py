@@ -22,8 +22,9 @@ from oxygen_ros.model.overrides import Overrides
 from oxygen_ros.model.pi05 import Pi05
 from oxygen_ros.model.policy import Policy, Recipe
 from oxygen_ros.model.prompt import OXYGEN_MAX_TOKENS, Prompt
+from oxygen_ros.model.sizes import config_of
 from oxygen_ros.model.tokenizer import Tokenizer
-from oxygen_ros.model.weights import Weights, config_of
+from oxygen_ros.model.weights import Weights
 
 ASSETS = Path(__file__).parents[1] / 'tabletop' / 'assets'   # the embedded checkpoint and its tokenizer
 

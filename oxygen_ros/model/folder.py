@@ -9,8 +9,7 @@ import numpy as np
 import safetensors.numpy
 from pydantic import BaseModel, ValidationError
 
-from oxygen_ros.model.errors import CheckpointError
-from oxygen_ros.model.overrides import one_line
+from oxygen_ros.model.errors import CheckpointError, one_line
 
 Schema = TypeVar('Schema', bound=BaseModel)
 

@@ -8,7 +8,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from oxygen_ros.model.config import Mask
-from oxygen_ros.model.errors import CheckpointError
+from oxygen_ros.model.errors import CheckpointError, one_line
 from oxygen_ros.model.normalise import FLAT, OnFlat
 from oxygen_ros.model.prompt import Template
 
@@ -50,9 +50,3 @@ class Overrides(BaseModel):
             except ValidationError as error:
                 raise CheckpointError(f'{path}: {one_line(error)}') from None
         return cls.model_validate(said | (given.model_dump(exclude_unset=True) if given else {}))
-
-
-def one_line(error: ValidationError) -> str:
-    """Every fault of a schema in one line."""
-    return '; '.join(f'{".".join(map(str, fault["loc"])) or "file"}: {fault["msg"]}'
-                     for fault in error.errors(include_url=False))
