@@ -257,7 +257,7 @@ class Pace:
             'step_ms_p50_full': 1e3 * self._typical(self._max_live),
             'chunks_late': log.missed,
             'observations_skipped': log.skipped,
-            'chunks_late_or_skipped_because_of_speech': log.blamed,
+            'misses_because_of_speech': log.blamed,
             'speech_into_the_next_cycle': len(log.late_start),
             'speech_into_the_next_cycle_ms_max': 1e3 * max(log.late_start, default=0.0),
             'tokens_per_s': tokens / seconds,

@@ -21,7 +21,8 @@ def show(result: dict[str, Any], console: Console) -> None:
         f'ceilings in this run: {c["gflop_per_s"]:.1f} GFLOP/s (best {c["best_gflop_per_s"]:.1f}), '
         f'{c["gbytes_per_s"]:.1f} GB/s copied (best {c["best_gbytes_per_s"]:.1f})', highlight=False)
     runs = result['runs'] + result['references']
-    console.print(_frames(runs), _stages(runs), _batches(result['decode_by_batch']), _verdicts(result['verdicts']))
+    console.print(_frames(runs), _text(runs), _work(runs), _stages(runs), _batches(result['decode_by_batch']),
+                  _verdicts(result['verdicts']))
 
 
 def _table(title: str, *columns: str) -> Table:
@@ -33,16 +34,34 @@ def _table(title: str, *columns: str) -> Table:
 
 def _frames(runs: list[dict[str, Any]]) -> Table:
     table = _table('frames (ms are medians)', 'mode', 'frame', 'p99', 'chunk', 'chunks/s', 'actions/s', 'tokens/s',
-                   '1st token', 'request', 'steps per sentence', 'rows', 'KV copied', 'late', 'of floor', 'bookkeeping')
+                   'late')
     for r in runs:
         table.add_row(
             r['mode'], f'{r["frame_ms_p50"]:.1f}', f'{r["frame_ms_p99"]:.1f}', f'{r["chunk_ms_p50"]:.1f}',
             f'{r["chunks_per_s"]:.2f}', f'{r["actions_per_s"]:.1f}', f'{r["tokens_per_s"]:.1f}',
-            f'{r["time_to_first_token_ms_p50"]:.0f}', f'{r["request_ms_p50"]:.0f}',
-            f'{r["decode_steps_per_sentence"]:.1f}', f'{r["rows_per_frame"]:.0f}',
-            f'{r["kv_bytes_copied_per_frame"]:.0f}', f'{r["deadline_misses"]}', f'{r["share_of_floor"]:.0%}',
-            f'{r["bookkeeping_share"]:.2%}')
+            f'{r["deadline_misses"]}')
     table.caption = f'actions/s = chunks/s x horizon {runs[0]["horizon"]}'
+    return table
+
+
+def _text(runs: list[dict[str, Any]]) -> Table:
+    table = _table('text (ms are medians)', 'mode', '1st token', 'request', 'decode step', 'requests in it',
+                   'steps/sentence', 'drafts right')
+    for r in runs:
+        if r['tokens_per_frame']:
+            table.add_row(
+                r['mode'], f'{r["time_to_first_token_ms_p50"]:.0f}', f'{r["request_ms_p50"]:.0f}',
+                f'{r["decode_step_ms_p50"]:.1f}', f'{r["requests_per_decode_step"]:.1f}',
+                f'{r["decode_steps_per_sentence"]:.1f}', f'{r["draft_acceptance"]:.0%}')
+    return table
+
+
+def _work(runs: list[dict[str, Any]]) -> Table:
+    table = _table('work per frame', 'mode', 'rows', 'GFLOP', 'GB', 'KV copied, MB', 'of floor', 'bookkeeping')
+    for r in runs:
+        table.add_row(r['mode'], f'{r["rows_per_frame"]:.0f}', f'{r["gflop_per_frame"]:.3g}',
+                      f'{r["gbytes_per_frame"]:.3g}', f'{r["kv_bytes_copied_per_frame"] / 1e6:.1f}',
+                      f'{r["share_of_floor"]:.0%}', f'{r["bookkeeping_share"]:.2%}')
     return table
 
 
