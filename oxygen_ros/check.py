@@ -108,10 +108,26 @@ def describe(findings: Findings, checkpoint: Checkpoint) -> None:
                  f'stop {sorted(tokenizer.stop_ids)}')
     findings.add('cameras', ', '.join(recipe.cameras))
     relative = f', {sum(recipe.relative)} of them relative to the state' if any(recipe.relative) else ''
-    findings.add('state', f'{recipe.state_dim} values, {recipe.state.mode}')
-    findings.add('actions', f'{c.horizon} x {recipe.action_dim}, {recipe.actions.mode}{relative}')
+    findings.add('state', f'{recipe.state_dim} values, {_ranges(recipe.state, recipe.state_names)}')
+    findings.add('actions', f'{c.horizon} x {recipe.action_dim}{relative}, '
+                 f'{_ranges(recipe.actions, recipe.action_names)}')
     for note in recipe.notes:
         findings.add('note', note, 'note')
+
+
+def _ranges(statistics: Normaliser, names: tuple[str, ...]) -> str:
+    """What was usual in the training, in the policy's units: for MEAN_STD one standard deviation either way."""
+    if not statistics.dim:
+        return statistics.mode
+    low, high = _ends(statistics)
+    labels = names if len(names) == len(low) else range(len(low))
+    return f'{statistics.mode}: ' + ', '.join(f'{label} {a:.3g}..{b:.3g}'
+                                              for label, a, b in zip(labels, low, high, strict=True))
+
+
+def _ends(statistics: Normaliser) -> np.ndarray:
+    """[2, n]: what -1 and 1 stand for."""
+    return np.stack([statistics.unnormalise(np.full(statistics.dim, end)) for end in (-1.0, 1.0)])
 
 
 def compare(findings: Findings, contract: Contract, checkpoint: Checkpoint) -> bool:
@@ -152,7 +168,7 @@ def _out_of_range(contract: Contract, actions: Normaliser) -> Iterator[str]:
     """Joints whose range in the training lies elsewhere than their limits: degrees for radians, a sign, an offset."""
     if contract.semantics != 'absolute_position' or not actions.dim:
         return
-    ends = np.stack([actions.unnormalise(np.full(actions.dim, end)) for end in (-1.0, 1.0)])
+    ends = _ends(actions)
     for i, action in enumerate(contract.actions):
         if not action.joint or action.position is None or i >= actions.dim:
             continue
@@ -176,8 +192,8 @@ def memory(findings: Findings, checkpoint: Checkpoint, device: str, dtype: Dtype
     need, c = checkpoint.weight_bytes(to), checkpoint.config
     rows = len(checkpoint.recipe.cameras) * c.image_tokens + checkpoint.prompt.max_tokens
     kv = rows * 2 * c.depth * c.head_dim * to.itemsize
-    text = (f'weights {need / 1e9:.2f} GB, KV {kv / 1e6:.1f} MB per observation of {rows} tokens; '
-            f'{free / 1e9:.1f} GB free on {device}')
+    text = (f'weights {need / 1e6:,.0f} MB, KV {kv / 1e6:.1f} MB per observation of {rows} tokens; '
+            f'{free / 1e6:,.0f} MB free on {device}')
     fits = need * 1.15 < free
     findings.add('memory', text if fits else f'{text}: too little', 'ok' if fits else 'FAIL')
     return fits

@@ -49,7 +49,8 @@ def check(capsys, *arguments):
 def test_a_checkpoint_that_fits_its_robot(capsys, folder, contract):
     code, out, _ = check(capsys, folder, '--contract', contract())
     assert code == 0
-    for told in ('pi0.5 from LeRobot, 0.3 M parameters', 'language 3 x 64', '259 ids, bos 2', 'base_0_rgb from front',
+    for told in ('8 values, QUANTILES: 0 -1.61..1.68, 1', '10 x 7, QUANTILES: 0',
+                 'pi0.5 from LeRobot, 0.3 M parameters', 'language 3 x 64', '259 ids, bos 2', 'base_0_rgb from front',
                  'absolute_position: chunks reach the topic actions', '10 actions, 0.05 s apart: 0.50 s',
                  "'Task: stack the cubes, State: 128 128", 'a first chunk', 'finite', '(length)'):
         assert told in out, told
