@@ -1,8 +1,11 @@
 """For tests of the node: a contract for the two-joint arm of arm_engine, and a robot that publishes its inputs."""
+import itertools
 import os
+import re
 import threading
 import time
 from array import array
+from contextlib import contextmanager
 from pathlib import Path
 
 import yaml
@@ -27,7 +30,10 @@ LIMITS = {'shoulder': (-1.0, 1.0), 'elbow': (-2.0, 2.0)}
 
 def contract(**changes) -> dict:
     return {'robot': 'test arm', 'checkpoint': 'fake', 'semantics': 'absolute_position', 'policy_period': PERIOD,
-            'instruction': 'fine', 'cameras': [{'name': name, 'topic': f'{name}/image'} for name in ('front', 'wrist')],
+            'instruction': 'fine',
+            # Ages that a busy machine keeps: this one runs the robot and the node, and more.
+            'cameras': [{'name': name, 'topic': f'{name}/image', 'max_age': 1.0} for name in ('front', 'wrist')],
+            'joint_topics': [{'topic': 'joint_states', 'max_age': 1.0}],
             'state': [{'joint': joint} for joint in JOINTS],
             'actions': [{'joint': joint, 'position': list(LIMITS[joint])} for joint in JOINTS], **changes}
 
@@ -149,6 +155,10 @@ class Arm:
         """Lines of the node's output that hold ``text``."""
         return sum(text in line for line in self.node.output.splitlines())
 
+    def matches(self, pattern: str) -> int:
+        """How often the node's output matches."""
+        return len(re.findall(pattern, self.node.output))
+
     def moves(self, messages: int = 3) -> None:
         """Wait until the node publishes (more) actions."""
         have = len(self.actions)
@@ -197,3 +207,21 @@ class Arm:
             statuses = [status for message in self.diagnostics[have:] for status in message.status]
             return next((status for status in statuses if status.name == full), None)
         return self.peer.wait_for(newer, what=f'diagnostics of {full}')
+
+
+_numbers = itertools.count()
+
+
+@contextmanager
+def arms(start, peer, folder: Path):
+    """make(**parameters) -> a running Arm; all of them are closed at the end."""
+    made = []
+
+    def make(*arguments, contract=None, namespace='', **options):
+        path = write_contract(folder, **(contract or {}))
+        made.append(Arm(start, peer, namespace or f'/arm{next(_numbers)}', path, *arguments, **options))
+        return made[-1]
+
+    yield make
+    for arm in made:
+        arm.close()

@@ -1,5 +1,4 @@
 """The node as a user runs it, over real DDS, with an engine that has no model."""
-import itertools
 import os
 import signal
 from functools import partial
@@ -13,28 +12,27 @@ pytest.importorskip('rclpy')
 from arm_engine import HORIZON, JOINTS, PERIOD, SPEED  # noqa: E402
 from lifecycle_msgs.msg import Transition  # noqa: E402
 from rcl_interfaces.srv import DescribeParameters, GetParameters  # noqa: E402
-from ros_helpers import Arm, Robot, jtc_faults, seconds, write_contract  # noqa: E402
+from ros_helpers import Robot, arms, jtc_faults, seconds  # noqa: E402
 from std_msgs.msg import Float64MultiArray, String  # noqa: E402
 from std_srvs.srv import SetBool, Trigger  # noqa: E402
 
 from oxygen_ros.node.parameters import ParameterError, document, parse, specs  # noqa: E402
 
-_numbers = itertools.count()
-
 
 @pytest.fixture
 def arm(start, peer, tmp_path):
     """arm(**parameters) -> a running Arm in a namespace of its own."""
-    made = []
+    with arms(start, peer, tmp_path) as make:
+        yield make
 
-    def make(*arguments, robot=True, contract=None, **parameters):
-        path = write_contract(tmp_path, **(contract or {}))
-        made.append(Arm(start, peer, f'/arm{next(_numbers)}', path, *arguments, robot=robot, **parameters))
-        return made[-1]
 
-    yield make
-    for one in made:
-        one.close()
+@pytest.fixture(scope='module')
+def shared(start_once, peer_once, tmp_path_factory):
+    """An Arm that is moving, for tests that leave it as it was."""
+    with arms(start_once, peer_once, tmp_path_factory.mktemp('shared')) as make:
+        robot = make(**{'speech.max_tokens': 4000})
+        robot.moves()
+        yield robot
 
 
 # --- the real engine ---------------------------------------------------------------------------------------------
@@ -99,10 +97,10 @@ def test_the_motion_follows_the_policy_from_where_the_robot_is(arm):
     assert first == pytest.approx([0.5 + SPEED * PERIOD, -0.5 + SPEED * PERIOD], abs=0.02)
 
 
-def test_each_chunk_is_published_once_raw_and_explained(arm):
-    robot = arm()
-    robot.peer.wait_for(lambda: len(robot.chunks) >= 5)
-    chunks = robot.chunks[:5]
+def test_each_chunk_is_published_once_raw_and_explained(shared):
+    robot, have = shared, len(shared.chunks)
+    robot.peer.wait_for(lambda: len(robot.chunks) >= have + 5)
+    chunks = robot.chunks[have:]
     assert [chunk.sequence for chunk in chunks] == sorted({chunk.sequence for chunk in chunks})
     for chunk in chunks:
         assert (chunk.horizon, chunk.action_dim, len(chunk.data)) == (HORIZON, 2, 2 * HORIZON)
@@ -166,9 +164,8 @@ def test_what_is_no_position_never_reaches_the_position_topic(arm, semantics):
 
 
 # --- speech ------------------------------------------------------------------------------------------------------
-def test_a_question_is_answered_while_actions_go_on(arm):
-    robot = arm()
-    robot.moves()
+def test_a_question_is_answered_while_actions_go_on(shared):
+    robot = shared
     request = robot.ask(max_tokens=30)
     first = robot.peer.wait_for(lambda: next((t for t in robot.speech if t.request_id == request), None))
     assert not first.is_final, 'it streams'
@@ -181,21 +178,19 @@ def test_a_question_is_answered_while_actions_go_on(arm):
     robot.peer.wait_for(lambda: tokens[-1].text in [message.data for message in robot.said])
 
 
-def test_cancel_ends_a_request_with_the_reason(arm):
-    robot = arm(**{'speech.max_tokens': 4000, 'speech.narration.every_cycles': 0})
-    robot.moves()
+def test_cancel_ends_a_request_with_the_reason(shared):
+    robot = shared
     request = robot.ask()
     robot.peer.wait_for(lambda: any(token.request_id == request for token in robot.speech))
     robot.peer.publisher(String, f'{robot.namespace}/cancel').publish(String(data=request))
-    assert robot.answer(request)[-1].finish_reason == 'cancelled'
-    assert not robot.said
+    last = robot.answer(request)[-1]
+    assert last.finish_reason == 'cancelled'
     robot.moves()
+    assert last.text not in [message.data for message in robot.said], 'half a sentence is not said'
 
 
-def test_a_long_answer_loses_nothing(arm):
-    robot = arm(**{'speech.max_tokens': 200, 'speech.narration.every_cycles': 0})
-    robot.moves()
-    tokens = robot.answer(robot.ask())
+def test_a_long_answer_loses_nothing(shared):
+    tokens = shared.answer(shared.ask(max_tokens=200))
     assert [token.sequence for token in tokens] == list(range(200))
     assert all(tokens[i].text.startswith(tokens[i - 1].text) for i in range(1, 200)), 'each repeats all before it'
 
@@ -203,25 +198,20 @@ def test_a_long_answer_loses_nothing(arm):
 @pytest.mark.parametrize('fields, expected', [
     ({'seed': ''}, 'seed is empty'), ({'temperature': float('nan')}, 'temperature is nan'),
     ({'temperature': -1.0}, 'temperature is -1'), ({'deadline': float('inf')}, 'deadline is inf')])
-def test_a_request_that_makes_no_sense_is_refused_with_the_reason(arm, fields, expected):
-    robot = arm()
-    robot.moves()
-    token, = robot.answer(robot.ask(**fields))
+def test_a_request_that_makes_no_sense_is_refused_with_the_reason(shared, fields, expected):
+    token, = shared.answer(shared.ask(**fields))
     assert token.finish_reason == 'error' and expected in token.detail
 
 
-def test_a_request_without_an_id_is_given_one(arm):
-    robot = arm()
-    robot.moves()
-    robot.ask(request_id='', max_tokens=2)
-    robot.peer.wait_for(lambda: any(token.request_id and token.is_final and token.channel == 'question'
-                                    for token in robot.speech))
+def test_a_request_without_an_id_is_given_one(shared):
+    shared.ask(request_id='', max_tokens=2, channel='anonymous')
+    shared.peer.wait_for(lambda: any(token.request_id and token.is_final and token.channel == 'anonymous'
+                                     for token in shared.speech))
 
 
 # --- services, lifecycle -----------------------------------------------------------------------------------------
-def test_pause_stops_the_motion_but_not_the_speech(arm):
-    robot = arm()
-    robot.moves()
+def test_pause_stops_the_motion_but_not_the_speech(shared):
+    robot = shared
     pause = f'{robot.namespace}/pause'
     assert robot.peer.call(SetBool, pause, SetBool.Request(data=True)).success
     robot.stands_still()
@@ -231,9 +221,8 @@ def test_pause_stops_the_motion_but_not_the_speech(arm):
     robot.moves()
 
 
-def test_reset_drops_requests_and_goes_on(arm):
-    robot = arm(**{'speech.max_tokens': 4000, 'speech.narration.every_cycles': 0})
-    robot.moves()
+def test_reset_drops_requests_and_goes_on(shared):
+    robot = shared
     request = robot.ask()
     robot.peer.wait_for(lambda: any(token.request_id == request for token in robot.speech))
     assert robot.peer.call(Trigger, f'{robot.namespace}/reset', Trigger.Request()).success
@@ -308,13 +297,12 @@ def test_it_ends_at_once_and_cleanly_at_any_moment(arm, moment, number):
 
 
 # --- parameters --------------------------------------------------------------------------------------------------
-def test_parameters_are_checked_applied_or_read_only(arm):
-    robot = arm()
-    robot.moves()
+def test_parameters_are_checked_applied_or_read_only(shared):
+    robot = shared
     for name, value, expected in (('publish_rate_hz', 0.0, 'out of range'), ('publish_rate_hz', 'fast', 'number'),
                                   ('publish_rate_hz', 5.0, 'cycle_rate_hz'), ('stamp_mode', 'now', 'read-only'),
                                   ('engine.max_live', 3, 'read-only'), ('stop_mode', 'panic', "'hold' or 'finish'"),
-                                  ('speech.max_tokens', 4000, 'start value')):
+                                  ('speech.max_tokens', 4096, 'start value')):
         good, reason = robot.set(name, value)
         assert not good and expected in reason, (name, value, reason)
     assert robot.set('publish_rate_hz', 100) == (True, ''), 'an integer is as good as a float'
@@ -322,10 +310,11 @@ def test_parameters_are_checked_applied_or_read_only(arm):
     chunks, actions = len(robot.chunks), len(robot.actions)
     robot.peer.wait_for(lambda: len(robot.chunks) >= chunks + 10)
     assert len(robot.actions) - actions > 70, 'ten actions for each chunk, no longer five'
+    assert robot.set('publish_rate_hz', 50.0) == (True, '')
 
 
-def test_parameters_describe_themselves(arm):
-    robot = arm(autostart=False, robot=False)
+def test_parameters_describe_themselves(shared):
+    robot = shared
     names = [spec.name for spec in specs()]
     request = DescribeParameters.Request(names=names)
     answer = robot.peer.call(DescribeParameters, f'{robot.namespace}/oxygen/describe_parameters', request)

@@ -1,6 +1,7 @@
 """Whatever breaks: one clear message, no motion on garbage, and on again by itself when it is mended."""
 import itertools
 import os
+import re
 import signal
 from array import array
 from functools import partial
@@ -15,29 +16,26 @@ from hypothesis import HealthCheck, given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from lifecycle_msgs.msg import Transition  # noqa: E402
 from rclpy.qos import QoSProfile, ReliabilityPolicy, qos_profile_sensor_data  # noqa: E402
-from ros_helpers import Arm, Robot, write_contract  # noqa: E402
+from ros_helpers import Robot, arms, write_contract  # noqa: E402
 from rosgraph_msgs.msg import Clock  # noqa: E402
 from sensor_msgs.msg import CompressedImage, Image, JointState  # noqa: E402
 from std_msgs.msg import String  # noqa: E402
 
 from oxygen_ros.msg import SpeechRequest  # noqa: E402
 
-_numbers = itertools.count()
-
 
 @pytest.fixture
 def arm(start, peer, tmp_path):
     """arm(**parameters) -> a running Arm in a namespace of its own."""
-    made = []
+    with arms(start, peer, tmp_path) as make:
+        yield make
 
-    def make(*arguments, robot=True, contract=None, **parameters):
-        path = write_contract(tmp_path, **(contract or {}))
-        made.append(Arm(start, peer, f'/bad{next(_numbers)}', path, *arguments, robot=robot, **parameters))
-        return made[-1]
 
-    yield make
-    for one in made:
-        one.close()
+@pytest.fixture(scope='module')
+def shared(start_once, peer_once, tmp_path_factory):
+    """An Arm that moves again after every test."""
+    with arms(start_once, peer_once, tmp_path_factory.mktemp('shared')) as make:
+        yield make()
 
 
 def break_camera(robot):
@@ -84,19 +82,19 @@ def mend(robot):
     (spoil_joint, r'joint_states: joint elbow: position is nan'),
     (misplace_joint, r'joint elbow: its position 1e\+09 is far outside of its limits'),
 ], ids=lambda value: getattr(value, '__name__', ''))
-def test_a_fault_of_the_robot_is_named_once_stops_it_and_is_recovered_from(arm, fault, expected):
-    robot = arm()
+def test_a_fault_of_the_robot_is_named_once_stops_it_and_is_recovered_from(shared, fault, expected):
+    robot = shared
     robot.moves()
-    before = robot.count('not moving until it is over')  # discovery may take its time
+    before = robot.matches(expected)
     fault(robot.robot)
-    robot.says(expected)
+    robot.peer.wait_for(lambda: robot.matches(expected) > before, what=expected)
     held = robot.stands_still()
     assert np.isfinite(held.points[0].positions).all()
-    assert robot.count('not moving until it is over') == before + 1, robot.node.output
+    assert robot.matches(expected) == before + 1, robot.node.output
     assert robot.status_of('node').level == b'\x02'
     mend(robot.robot)
     robot.moves()
-    robot.says('is over$|is over\n')
+    robot.says(re.sub(r': .*', r': \\w+ is over', expected))
 
 
 @pytest.mark.parametrize('fault, expected', [
@@ -136,10 +134,10 @@ def test_an_optional_camera_may_be_missing(arm):
 
 
 @pytest.mark.parametrize('text', ['', '   ', '\n'])
-def test_an_empty_task_is_rejected_and_the_one_before_goes_on(arm, text):
-    robot = arm()
-    robot.moves()
+def test_an_empty_task_is_rejected_and_the_one_before_goes_on(shared, text):
+    robot, before = shared, shared.count('task rejected')
     robot.robot.task(text)
+    robot.peer.wait_for(lambda: robot.count('task rejected') > before)
     robot.says("task rejected: it is empty; going on with 'fine'")
     robot.moves()
 
@@ -193,6 +191,7 @@ def test_the_engine_may_be_killed_and_comes_back(arm):
     os.kill(engine_of(robot).pid, signal.SIGKILL)
     robot.says('engine: the engine process was ended by SIGKILL.*not moving')
     assert robot.answer(request)[-1].finish_reason == 'error'
+    robot.peer.wait_for(lambda: any(not status.healthy for status in robot.status), what='an unhealthy status')
     newest = robot.chunks[-1].sequence
     robot.peer.wait_for(lambda: robot.chunks[-1].sequence > newest, 40.0, 'a chunk of the new engine')
     robot.moves()
@@ -206,8 +205,8 @@ def test_the_engine_may_be_killed_and_comes_back(arm):
 @pytest.mark.parametrize('instruction, expected', [('nan', 'observation: .*not finite'),
                                                    ('short', r'observation: .*\[4, 2\] instead of \[10, 2\]'),
                                                    ('reject too dark', 'observation: too dark')])
-def test_what_the_engine_cannot_make_is_not_published(arm, instruction, expected):
-    robot = arm()
+def test_what_the_engine_cannot_make_is_not_published(shared, instruction, expected):
+    robot, over = shared, shared.count('rejected is over')
     robot.moves()
     robot.robot.task(instruction)
     robot.says(expected)
@@ -216,6 +215,7 @@ def test_what_the_engine_cannot_make_is_not_published(arm, instruction, expected
     assert all(np.isfinite(point.positions).all() for message in robot.actions for point in message.points)
     robot.robot.task('fine')
     robot.moves()
+    robot.peer.wait_for(lambda: robot.count('rejected is over') > over)
 
 
 # --- time and transport ------------------------------------------------------------------------------------------
@@ -262,8 +262,7 @@ def test_inputs_of_both_reliabilities_are_heard(arm, reliability):
 
 
 def test_an_incompatible_qos_is_said_and_shown(arm):
-    override = f'qos_overrides./bad{next(_numbers) + 1}/front/image.subscription.reliability'
-    robot = arm(**{override: 'reliable'})
+    robot = arm(namespace='/strict', **{'qos_overrides./strict/front/image.subscription.reliability': 'reliable'})
     robot.says('/front/image: the other end wants another RELIABILITY')
     robot.peer.wait_for(lambda: 'incompatible RELIABILITY' in robot.status_of(
         f'camera front on {robot.namespace}/front/image').message)

@@ -70,7 +70,7 @@ class Diagnostics:
             counts = timeline.counts
             values = {'chunks_used': counts.chunks, 'chunks_refused': counts.refused,
                       'position_clamps': counts.position_clamps, 'velocity_clamps': counts.velocity_clamps,
-                      'seam_disagreement': f'{timeline.seam[0]:.4f}', 'seam_velocity': f'{timeline.seam[1]:.4f}'}
+                      **{f'seam_{name}': f'{value:.4f}' for name, value in timeline.seam._asdict().items()}}
         rate = session.pace.rate_hz(now)
         jitter = session.pace.jitter_s(1.0 / self._node.parameters.publish_rate_hz)
         return self._status('motion', [p for p in problems if p.source in ('motion', 'observation')],

@@ -48,7 +48,7 @@ class InferenceNode(LifecycleNodeMixin, Node):
         self._make_engine = make_engine
         self._contract: Contract | None = None
         self._engine: Supervisor | None = None
-        self._answer: Ready | Failed | None = None  # of the engine to being loaded
+        self._answer: Ready | Failed | None = None  # of the engine that is being loaded
         self._answered = threading.Event()
         self._loading = Future()
         self._events: deque[FromEngine] = deque()
@@ -225,4 +225,6 @@ class InferenceNode(LifecycleNodeMixin, Node):
             self.session.time_jumped()
 
     def _diagnose(self) -> None:
+        if self.session is not None and not self.session.engine.ready:
+            self.session.publish_status()  # nobody else does
         self._diagnostics.publish(time.monotonic_ns(), self.clock_ns())

@@ -163,10 +163,8 @@ class Session:
             case Chunk():
                 self._on_chunk(event)
             case Report():
-                now = time.monotonic_ns()
-                self.totals.take(event, now)
-                self.interface.status.publish(
-                    self.totals.message(self._node.clock_ns(), now, self.engine.ready, self.engine.restarts))
+                self.totals.take(event, time.monotonic_ns())
+                self.publish_status()
             case Rejected():
                 self._on_rejected(event)
             case Ready():
@@ -174,6 +172,7 @@ class Session:
                 self._log.info('the engine is back')
             case Failed():
                 self.totals.engine_ended()
+                self.publish_status()
                 self._trouble('engine', 'failed', event.why)
                 if self.active:
                     self._stop_moving()
@@ -182,16 +181,21 @@ class Session:
         state = self._sent.get(chunk.sequence)
         if not self.active or self.paused or state is None or chunk.sequence < self._barrier:
             return
-        expected = self.model.horizon, self.model.action_dim
-        if chunk.actions.shape != expected or not np.isfinite(chunk.actions).all():
-            self._on_rejected(Rejected(chunk.sequence, f'the chunk is {list(chunk.actions.shape)} instead of '
-                                       f'{list(expected)}, or not finite: check the checkpoint'))
+        if fault := self._fault(chunk):
+            self._on_rejected(Rejected(chunk.sequence, fault))
             return
         self._troubles.pop('observation', None)
         self._troubles.pop('motion', None)
         self.interface.action_chunk.publish(messages.action_chunk(chunk, self.contract))
         if refused := self.motion.take(chunk, state, self.inputs.positions(), time.monotonic_ns()):
             self._trouble('motion', 'refused', f'chunk {chunk.sequence} was not used: {refused}', blocking=False)
+
+    def _fault(self, chunk: Chunk) -> str:
+        """What makes a chunk unusable whatever it is used for."""
+        shape, expected = list(chunk.actions.shape), [self.model.horizon, self.model.action_dim]
+        if shape != expected:
+            return f'the chunk is {shape} instead of {expected} as the checkpoint said'
+        return '' if np.isfinite(chunk.actions).all() else 'the chunk is not finite: check the checkpoint'
 
     def _on_rejected(self, event: Rejected) -> None:
         if event.sequence < self._barrier or event.sequence not in self._sent:
@@ -261,6 +265,11 @@ class Session:
     def _publish_actions(self, message) -> None:
         self.interface.actions.publish(message)
         self.pace.tick(time.monotonic_ns())
+
+    def publish_status(self) -> None:
+        """As last reported by the engine; also while it is silent."""
+        self.interface.status.publish(self.totals.message(
+            self._node.clock_ns(), time.monotonic_ns(), self.engine.ready, self.engine.restarts))
 
     def _publish_commands(self, row: np.ndarray) -> None:
         if self.interface.commands is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,6 +30,17 @@ class Counts:
     velocity_clamps: int = 0
 
 
+class Seam(NamedTuple):
+    """How much the motion bent where a chunk took over: the worst joint, in rad or m per power of a second.
+
+    Measured on the motion as it is published, after blending and limits; chunks that agree leave zeros.
+    """
+
+    position: float = 0.0  # jump of the first published point, one policy period ahead
+    velocity: float = 0.0  # change of velocity at the moment of taking over
+    jerk: float = 0.0      # third difference over four policy periods around it
+
+
 class Timeline:
     """The motion of ``joints`` (contract order). All times are steady nanoseconds, positions rad or m."""
 
@@ -37,7 +49,7 @@ class Timeline:
         self.period = round(period_s * SECOND)
         self.blend = round(blend_s * SECOND)
         self.counts = Counts()
-        self.seam = (0.0, 0.0)  # largest disagreement of the last two chunks; change of velocity where they met
+        self.seam = Seam()  # of the newest chunk
         limits = [joint.position or (-np.inf, np.inf) for joint in joints]
         self._low, self._high = (np.array(side) for side in zip(*limits, strict=True))
         self._speed = np.array([min(joint.velocity, (joint.max_delta or np.inf) / period_s) for joint in joints])
@@ -64,25 +76,36 @@ class Timeline:
         times, targets = times[ahead], targets[ahead]
         within = np.clip(targets, self._low, self._high)
         self.counts.position_clamps += int(np.count_nonzero(within != targets))
-        if moving := self.moving(now):
-            start, old = self._at(now), self._at(times)
-            blend = min(self.blend, self._until - now)  # beyond its end the old line has nothing to say
-            share = np.minimum((times - now) / blend, 1.0)[:, None] if blend else 1.0
-            self.seam = float(np.abs(within[0] - old[0]).max()), 0.0
-            wanted = share * within + (1.0 - share) * old
+        if self.moving(now):
+            self._continue(now, times, within)
         else:
-            start, wanted = np.asarray(measured, np.float64), within
-        knots = self._limited(start, now, times, wanted)
-        if moving:
-            before = (old[0] - start) / (times[0] - now)
-            self.seam = self.seam[0], float(np.abs((knots[0] - start) / (times[0] - now) - before).max() * SECOND)
-        self._times = np.concatenate([[now], times])
-        self._knots = np.concatenate([start[None], knots])
-        self._since = self._since if moving else now
+            start = np.asarray(measured, np.float64)
+            self._times = np.append(now, times)
+            self._knots = np.vstack([start, self._limited(start, now, times, within)])
+            self._since, self.seam = now, Seam()
         self._until = int(times[-1])
         self._sequence = sequence
         self.counts.chunks += 1
         return ''
+
+    def _continue(self, now: int, times: np.ndarray, targets: np.ndarray) -> None:
+        """Move over from the line in use to ``targets`` at ``times``, and measure the seam."""
+        blend = min(self.blend, self._until - now)  # beyond its end the old line has nothing to say
+        share = np.minimum((times - now) / blend, 1.0)[:, None] if blend else 1.0
+        start, probes = self._at(now), np.array([now + self.period, times[0]])
+        knots = self._limited(start, now, times, share * targets + (1.0 - share) * self._at(times))
+        past, before = self._past(now), self._at(probes)
+        self._knots = np.vstack([self._at(past), start, knots])
+        self._times = np.concatenate([past, [now], times])
+        jump, bend = np.abs(self._at(probes) - before).max(axis=1)
+        third = np.diff(self._at(now + self.period * np.arange(-1, 3)), n=3, axis=0)
+        self.seam = Seam(float(jump), float(bend / (times[0] - now) * SECOND),
+                         float(np.abs(third).max() / (self.period / SECOND) ** 3))
+
+    def _past(self, now: int) -> np.ndarray:
+        """Times of the knots of the last period, kept for what is measured over it."""
+        begin = max(now - self.period, int(self._times[0]))
+        return np.append(begin, self._times[self._times > begin])[:np.searchsorted(self._times[self._times > begin], now) + 1] 
 
     def moving(self, now: int) -> bool:
         """Whether there is motion left."""
