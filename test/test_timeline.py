@@ -81,7 +81,7 @@ def test_a_disagreeing_chunk_is_blended_in():
     line.push(ramp(0.3) + 1.0, 2, at(0.3), HERE, at(0.3))
     offsets = [float(line.position(at(tick))[0]) - tick for tick in (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1.2)]
     assert offsets == pytest.approx([0, 0.25, 0.5, 0.75, 1, 1, 1])
-    assert line.seam == pytest.approx((1.0, 2.5))
+    assert line.seam == pytest.approx((0.25, 2.5, 250.0))
 
 
 def test_blending_makes_a_smaller_seam_than_hard_replacement():
@@ -90,8 +90,8 @@ def test_blending_makes_a_smaller_seam_than_hard_replacement():
         line = timeline(blend=blend)
         line.push(ramp(0.0), 1, at(0), HERE, at(0))
         line.push(ramp(0.3) + 1.0, 2, at(0.3), HERE, at(0.35))
-        seams[blend] = line.seam[1]
-    assert seams[0.4] < seams[0.0] / 4
+        seams[blend] = np.array(line.seam)
+    assert (seams[0.4] < seams[0.0] / 2).all()
 
 
 def test_what_is_still_to_come_is_told_for_the_next_chunk():
@@ -104,7 +104,7 @@ def test_what_is_still_to_come_is_told_for_the_next_chunk():
 
 def test_a_chunk_that_begins_with_what_is_committed_has_no_seam():
     seams = []
-    for commit in (0, 3):
+    for commit in (0, 5):
         line = timeline(blend=0.0)
         line.push(ramp(0.0), 1, at(0), HERE, at(0))
         fresh = ramp(0.3) + 0.2
@@ -112,7 +112,7 @@ def test_a_chunk_that_begins_with_what_is_committed_has_no_seam():
         fresh[commit:] -= 0.1 * bool(commit)  # and continues it, as far as the policy can
         line.push(fresh, 2, at(0.3), HERE, at(0.55))
         seams.append(line.seam)
-    assert seams[1][1] < 1e-6 < seams[0][1] and seams[1][0] < 1e-9 < seams[0][0]
+    assert max(seams[1]) < 1e-6 < min(seams[0])
 
 
 def test_an_older_or_repeated_chunk_is_ignored():

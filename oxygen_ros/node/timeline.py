@@ -104,8 +104,8 @@ class Timeline:
 
     def _past(self, now: int) -> np.ndarray:
         """Times of the knots of the last period, kept for what is measured over it."""
-        begin = max(now - self.period, int(self._times[0]))
-        return np.append(begin, self._times[self._times > begin])[:np.searchsorted(self._times[self._times > begin], now) + 1] 
+        times = np.union1d(self._times, max(now - self.period, int(self._times[0])))
+        return times[(times >= now - self.period) & (times < now)]
 
     def moving(self, now: int) -> bool:
         """Whether there is motion left."""
