@@ -12,7 +12,7 @@ from oxygen_ros.contract import Contract
 from oxygen_ros.engine.wire import Chunk
 from oxygen_ros.node.freshness import SECOND
 from oxygen_ros.node.messages import trajectory
-from oxygen_ros.node.timeline import Timeline
+from oxygen_ros.node.timeline import Seam, Timeline
 
 
 class Motion:
@@ -57,6 +57,11 @@ class Motion:
             return None
         count = -(-max(self._latencies) // self.timeline.period)
         return self._contract.policy_actions(self.timeline.upcoming(observed, count), state)
+
+    @property
+    def seam(self) -> Seam:
+        """Where the newest chunk took over; zeros when it started from standstill."""
+        return self.timeline.seam if self.timeline is not None else Seam()
 
     def set_blend(self, seconds: float) -> None:
         if self.timeline is not None:

@@ -269,7 +269,8 @@ class Session:
     def publish_status(self) -> None:
         """As last reported by the engine; also while it is silent."""
         self.interface.status.publish(self.totals.message(
-            self._node.clock_ns(), time.monotonic_ns(), self.engine.ready, self.engine.restarts))
+            self._node.clock_ns(), time.monotonic_ns(), self.engine.ready, self.engine.restarts,
+            self.motion.seam))
 
     def _publish_commands(self, row: np.ndarray) -> None:
         if self.interface.commands is not None:

@@ -10,6 +10,7 @@ from oxygen_ros.engine.wire import Report
 from oxygen_ros.msg import EngineStatus
 from oxygen_ros.node.freshness import SECOND
 from oxygen_ros.node.messages import time
+from oxygen_ros.node.timeline import Seam
 
 _COUNTERS = ('cycles', 'prefills', 'images', 'rows', 'decode_steps', 'tokens', 'drafted', 'accepted', 'misses')
 _STAGES = ('vision', 'prefill', 'act', 'speak', 'cycle')
@@ -76,12 +77,13 @@ class EngineTotals:
         """Stage -> (p50, p95) in s, of the last cycles."""
         return {stage: tuple(np.percentile(values, (50, 95))) for stage, values in self._stages.items() if values}
 
-    def message(self, stamp: int, now: int, healthy: bool, restarts: int) -> EngineStatus:
+    def message(self, stamp: int, now: int, healthy: bool, restarts: int, seam: Seam) -> EngineStatus:
         report = self.last
         return EngineStatus(
             header=Header(stamp=time(stamp)), mode=report.mode, healthy=healthy, observation=report.observation,
             live_requests=report.live, queued_requests=report.queued, kv_bytes=report.kv_bytes,
             kv_bytes_peak=report.kv_bytes_peak, kv_bytes_capacity=report.kv_bytes_capacity, budget=report.budget_s,
             tokens_per_second=self.tokens_per_second(now), restarts=restarts,
+            **{f'seam_{name}': value for name, value in seam._asdict().items()},
             **{name: self.total(name) for name in _COUNTERS},
             **{f'{stage}_time': getattr(report, f'{stage}_s') for stage in _STAGES})
