@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from oxygen_ros.node.session import Session
 
 _UTTERANCE = 256  # messages of the longest text, so that a late reader of a burst loses none
+_BURST = 1000     # questions or cancels that come at once; one that is lost here would never be answered
 
 
 def _qos(depth: int, reliable: bool = True, latched: bool = False) -> QoSProfile:
@@ -59,8 +60,8 @@ class Interface:
         for topic in contract.joint_topics:
             # Deeper than 1: arm and gripper may each send their part on the same topic.
             self._input(JointState, topic.topic, self._joint_state(topic.topic), _qos(10, reliable=False))
-        self._subscribe(SpeechRequest, 'ask', session.on_ask, _qos(32))
-        self._subscribe(String, 'cancel', session.on_cancel, _qos(32))
+        self._subscribe(SpeechRequest, 'ask', session.on_ask, _qos(_BURST))
+        self._subscribe(String, 'cancel', session.on_cancel, _qos(_BURST))
         # Two readers of one topic: a latched reader gets the task that was set before the node came, but no message
         # at all from a plain publisher ("ros2 topic pub"); the plain reader gets those.
         self._subscriptions.append(node.create_subscription(
