@@ -2,16 +2,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from oxygen_ros.bench.trust.live import Broken, Live
-from oxygen_ros.bench.trust.witness import findings
 
 CONTROL_PERIOD = 0.1         # s, of cycle_rate_hz 10, the node's default
 INPUT_WITHIN = 2 * CONTROL_PERIOD
 ENGINE_WITHIN = 1.0
 _STILL_S = 0.3               # no moving trajectory for so long means that the robot stands
+_SETTLE_S = 1.2              # a problem that comes back within a second is no news to the node
 _SETTLE_MB = 40.0            # what a process may hold more after one fault: allocator pools, no leak of a model
 
 
@@ -41,7 +42,7 @@ class Outcome:
     """Times in s, memory in MB and bytes; None where a figure makes no sense."""
 
     name: str
-    noticed: float | None = None      # from the fault, and what the contract grants, until it was said or held
+    noticed: float | None = None      # from the fault, and what the contract grants, until it was said
     within: float | None = None
     still: float | None = None        # from the fault until the last trajectory that moved
     recovered: float | None = None    # from mending (or noticing, if it heals) until the robot moved
@@ -64,20 +65,23 @@ def provoke(live: Live, fault: Fault) -> Outcome:
     outcome = Outcome(fault.name, within=fault.within if fault.says else None)
     try:
         live.moves()
+        time.sleep(_SETTLE_S)
         rest, before = live.at_rest(), live.footprint()
-        heard, bad = live.motion.messages, sum(live.motion.bad.values()) + sum(live.speech.bad.values())
+        heard, found = live.motion.messages, live.findings()
         steps = fault.act(live)
         broken = time.time()
         broken = next(steps) or broken
-        _watch(live, fault, outcome, broken)
-        next(steps, None)
+        try:
+            _watch(live, fault, outcome, broken)
+        finally:
+            next(steps, None)
         mended = time.time()
         if fault.stops and not fault.heals:
             outcome.recovered = live.moves() - mended
         live.moves()
         after, end = live.at_rest(), live.footprint()
         outcome.messages = live.motion.messages - heard
-        outcome.bad = sum(live.motion.bad.values()) + sum(live.speech.bad.values()) - bad
+        add_findings(outcome, live, found)
         outcome.kv = rest.kv_bytes, after.kv_bytes
         outcome.memory = before.node_mb + before.engine_mb, end.node_mb + end.engine_mb
         outcome.descriptors = before.descriptors, end.descriptors
@@ -94,8 +98,7 @@ def _watch(live: Live, fault: Fault, outcome: Outcome, broken: float) -> None:
     if fault.says:
         when = live.wait(lambda: live.said(fault.says, broken), f'line like {fault.says!r}')
         outcome.said = next(text for moment, text in live.lines(broken) if moment == when)
-        held = live.motion.held if live.motion.held > broken else when
-        outcome.noticed = min(when, held) - broken - fault.limit
+        outcome.noticed = when - broken - fault.limit
     if fault.heals:
         if fault.stops:
             live.wait(lambda: time.time() - live.motion.moved > _STILL_S, 'standstill')
@@ -112,9 +115,15 @@ def _watch(live: Live, fault: Fault, outcome: Outcome, broken: float) -> None:
         time.sleep(fault.lasts)
 
 
+def add_findings(outcome: Outcome, live: Live, before: Mapping[str, tuple[int, str]] = MappingProxyType({})) -> None:
+    """Add what the witnesses found since ``before``."""
+    for kind, (count, example) in live.findings().items():
+        if new := count - before.get(kind, (0, ''))[0]:
+            outcome.bad += new
+            outcome.faults.append(f'{kind}: {new} times, e.g. {example}')
+
+
 def _judge(live: Live, outcome: Outcome) -> None:
-    if outcome.bad:
-        outcome.faults += findings(live.motion, live.speech)
     if outcome.noticed is not None and outcome.within is not None and outcome.noticed > outcome.within:
         outcome.faults.append(f'noticed after {outcome.noticed:.2f} s, at most {outcome.within:g} s are allowed')
     if outcome.kv and outcome.kv[0] != outcome.kv[1]:

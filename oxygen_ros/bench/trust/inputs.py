@@ -103,10 +103,11 @@ def _participant_leaves(live: Live) -> Iterator[float]:
     rclpy.init(args=[], context=context)
     robot = Robot(rclpy.create_node('robot', context=context), NAMESPACE)
     live.robot = robot
-    live.moves()
+    _taken_over(live)
+    broken = time.time()
     robot.close()
     rclpy.try_shutdown(context=context)
-    yield time.time()
+    yield broken
     live.robot = Robot(live.ros, NAMESPACE)
 
 
@@ -115,11 +116,18 @@ def _participant_dies(live: Live) -> Iterator[float]:
     live.robot.close()
     program = Process('robot', [sys.executable, '-m', 'oxygen_ros.bench.trust.robot', NAMESPACE], env=os.environ)
     try:
-        live.moves()
+        _taken_over(live)
     finally:
+        broken = time.time()
         program.kill()
-    yield time.time()
+    yield broken
     live.robot = Robot(live.ros, NAMESPACE)
+
+
+def _taken_over(live: Live) -> None:
+    """Wait until the node moves by another robot's inputs."""
+    time.sleep(2 * CAMERA_AGE)    # what came from the one before is too old by now
+    live.moves(20)
 
 
 FAULTS = (

@@ -76,12 +76,17 @@ class Live:
         self._executor.add_node(self.ros)
         self._thread = threading.Thread(target=self._spin, name='witness', daemon=True)
         self._thread.start()
-        self.robot = Robot(self.ros, NAMESPACE, lambda: self.clock()) if robot else None
+        self.robot: Robot | None = None
+        if robot:
+            self.start_robot()
         settings = {'contract': write_contract(folder), 'stamp_mode': 'now', 'use_sim_time': str(sim_time).lower(),
                     'speech.narration.every_cycles': 0, **parameters}
         self.node = Process('node', [
             sys.executable, '-m', module, '--ros-args', '-r', f'__ns:={NAMESPACE}',
             *(part for name, value in settings.items() for part in ('-p', f'{name}:={value}'))])
+
+    def start_robot(self) -> None:
+        self.robot = Robot(self.ros, NAMESPACE, lambda: self.clock())
 
     # --- waiting -------------------------------------------------------------------------------------------------
     def wait(self, condition: Callable[[], _T], what: str, timeout: float = 30.0) -> _T:
@@ -90,11 +95,15 @@ class Live:
         with self._heard:
             while not (value := condition()):
                 if self.node.returncode is not None:
-                    raise Broken(f'the node ended with {self.node.returncode}: {self.node.output[-2000:]}')
+                    raise Broken(f'the node ended with {self.node.returncode}: {self._last()}')
                 if time.monotonic() > deadline:
-                    raise Broken(f'no {what} within {timeout:g} s; the node said: {self.node.output[-2000:]}')
+                    raise Broken(f'no {what} within {timeout:g} s; the node said {self._last()}')
                 self._heard.wait(0.02)
             return value
+
+    def _last(self) -> str:
+        lines = [text for _, text in self.lines(0.0)]
+        return f'{lines[-1]!r}' if lines else f'{self.node.output[-300:]!r}'
 
     def moves(self, messages: int = 3, timeout: float = 30.0) -> float:
         """Wait for trajectories that move; when the first one came, s."""
@@ -164,6 +173,10 @@ class Live:
         finally:
             self.ros.destroy_client(client)
 
+    def findings(self) -> dict[str, tuple[int, str]]:
+        """What both witnesses have to say so far: kind -> (how often, the first example)."""
+        return {**self.motion.findings(), **self.speech.findings()}
+
     # --- what it holds -------------------------------------------------------------------------------------------
     def engine(self) -> psutil.Process | None:
         """The engine process, if there is one."""
@@ -208,7 +221,8 @@ class Live:
             self.robot.follow(message.joint_names, message.points[0].positions)
 
     def _on_chunk(self, message: ActionChunk) -> None:
-        self.motion.chunk(seconds(message.header.stamp), message.horizon * seconds(message.period), message.data)
+        self.motion.chunk(seconds(message.header.stamp), message.latency,
+                          message.horizon * seconds(message.period), message.data)
 
     def _on_speech(self, message: SpeechToken) -> None:
         self.speech.speech(message.request_id, message.sequence, message.delta, message.text, message.is_final,

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,6 +25,9 @@ class MotionWitness:
     """Every trajectory must be finite, within the limits of position and speed, about the future, and from a chunk that
     has not expired; and while ``blind`` is set, nothing may move at all (one point that says where to hold is fine).
 
+    A chunk expires when it has been executed in full from the moment it was there. Messages of two topics may overtake
+    each other: a trajectory is stale unless some chunk, heard earlier or later, covers it.
+
     All times are s on one clock. The robot is told to be at a point at its ``due`` time.
     """
 
@@ -32,14 +35,18 @@ class MotionWitness:
     bad: Counter[str] = field(default_factory=Counter)
     example: dict[str, str] = field(default_factory=dict)
     expires: float = 0.0
+    uncovered: list[float] = field(default_factory=list)    # stamps of trajectories that no chunk covers
     blind: bool = False
     messages: int = 0
     moved: float = 0.0      # when the last trajectory with more than one point arrived
     held: float = 0.0       # when the last one with a single point did
 
-    def chunk(self, stamp: float, length: float, values: Sequence[float]) -> None:
-        """One message of `action_chunk`; ``length``: s that its actions last."""
-        self.expires = max(self.expires, stamp + length)
+    def chunk(self, stamp: float, latency: float, length: float, values: Sequence[float]) -> None:
+        """One message of `action_chunk`: of an observation at ``stamp``, made in ``latency`` s, of actions for
+        ``length`` s."""
+        expires = stamp + latency + length
+        self.expires = max(self.expires, expires)
+        self.uncovered = [when for when in self.uncovered if not stamp <= when <= expires]
         if not np.isfinite(values).all():
             self._count('non-finite', f'chunk at {stamp:.3f}')
 
@@ -64,10 +71,20 @@ class MotionWitness:
             speed = np.abs(np.diff(rows, axis=0)) / np.diff(times)[:, None]
             if (np.diff(times) <= 0).any() or (speed > self.limits.speed * (1 + 1e-3) + _ROUNDING).any():
                 self._count('out of limits', f'speed {speed.max(axis=0).tolist()} at due times {times.tolist()}')
-        if moving and (stamp > self.expires or times[-1] <= stamp):
-            self._count('stale', f'published {stamp - self.expires:.3f} s after the newest chunk had expired')
+        if moving and times[-1] <= stamp:
+            self._count('stale', f'published at {stamp:.3f}, last due at {times[-1]:.3f}')
+        if moving and stamp > self.expires:
+            self.uncovered.append(stamp)
         if moving and self.blind:
             self._count('moved blindly', f'{len(times)} points at {stamp:.3f}')
+
+    def findings(self) -> dict[str, tuple[int, str]]:
+        """What was wrong: kind -> (how often, the first example)."""
+        found = {kind: (count, self.example[kind]) for kind, count in self.bad.items()}
+        if self.uncovered:
+            found['stale'] = (len(self.uncovered) + self.bad['stale'],
+                              f'published at {self.uncovered[0]:.3f} without a chunk that still counted')
+        return found
 
     def _count(self, kind: str, example: str) -> None:
         self.bad[kind] += 1
@@ -111,13 +128,10 @@ class SpeechWitness:
         """What was asked and has not ended."""
         return list(self.asked)
 
+    def findings(self) -> dict[str, tuple[int, str]]:
+        """What was wrong: kind -> (how often, the first example)."""
+        return {kind: (count, self.example[kind]) for kind, count in self.bad.items()}
+
     def _count(self, kind: str, example: str) -> None:
         self.bad[kind] += 1
         self.example.setdefault(kind, example)
-
-
-def findings(*witnesses: MotionWitness | SpeechWitness) -> Iterable[str]:
-    """What was wrong, one sentence each."""
-    for witness in witnesses:
-        for kind, times in witness.bad.items():
-            yield f'{kind}: {times} times, first {witness.example[kind]}'
