@@ -9,7 +9,7 @@ import time
 import numpy as np
 from fake_engine import FakeEngine
 
-from oxygen_ros.engine.wire import Chunk, Ready
+from oxygen_ros.engine.wire import Chunk, Ready, Report
 
 JOINTS = ('shoulder', 'elbow')
 PERIOD = 0.1
@@ -28,6 +28,8 @@ class ArmEngine(FakeEngine):
         super().act(observation, received_ns, deadline_ns)
 
     def _with_chunk(self, event):
+        if isinstance(event, Report):
+            return  # only for the tests of the process: a real engine reports after its cycle
         if isinstance(event, Chunk):
             steps = SPEED * PERIOD * np.arange(1, HORIZON + 1, dtype=np.float32)[:, None]
             actions = self._observation.state[None, :2] + steps
