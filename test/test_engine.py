@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from engines import Rig, chunk_alone, observation, policy, text_alone
+from oxygen_ros.engine.drafts import Drafts
 from oxygen_ros.engine.wire import Ask, Chunk, Configure, Rejected, Speech, Standing
 from oxygen_ros.kv import PoolFull
 from oxygen_ros.model.observation import Observation
@@ -294,3 +295,13 @@ def test_the_engine_belongs_to_one_thread():
     thread.start()
     thread.join()
     assert caught == ['the engine belongs to the thread that made it']
+
+
+def test_any_number_of_different_questions_keeps_the_memory_of_drafts_bounded():
+    drafts = Drafts()
+    drafts.learn(('narration', 'Subtask: '), [1, 2])
+    for i in range(1000):
+        drafts.learn(('question', str(i)), [i])
+        drafts.learn(('narration', 'Subtask: '), [i])
+    assert drafts.propose(('narration', 'Subtask: '), 9) == [999], 'what is said again and again stays'
+    assert drafts.propose(('question', '0'), 9) == [] and len(drafts._memory) <= 64

@@ -2,10 +2,10 @@
 its messages have no gap, and the cache's accounts stay exact."""
 import hypothesis.strategies as st
 import pytest
+from engines import Rig, observation
 from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, precondition, rule
 
-from engines import Rig, observation
 from oxygen_ros.engine import engine as engine_module
 from oxygen_ros.engine.wire import Ask, Chunk, Configure, Rejected, Speech, Standing
 from oxygen_ros.model.observation import Observation

@@ -4,10 +4,8 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from rich.console import Console
 
 from oxygen_ros.demo.observer import Observer
 from oxygen_ros.demo.view import View
+from oxygen_ros.interrupts import interrupts
 from oxygen_ros.isolation import isolate, reserve_domain
 from oxygen_ros.processes import Process
 from oxygen_ros.share import share
@@ -57,13 +56,14 @@ def demo(seconds: float = 30.0, report: Path = Path('demo_report.json'), ask_eve
     observer = Observer(_NAMESPACE, _NODE)
     robot, node = _start(params_file or share('config/tabletop.yaml'))
 
-    def check() -> None:
-        for process in (robot, node):
-            if process.returncode is not None:
-                raise Fault(f'the {process.name} ended with {process.returncode}; it said:\n{process.output[-_TAIL:]}')
-
     faults: list[str] = []
-    with _any_signal_interrupts():
+    with interrupts() as interrupted:
+        def check() -> None:
+            interrupted()
+            for process in (robot, node):
+                if process.returncode is not None:
+                    raise Fault(f'the {process.name} ended with {process.returncode}; it said:\n{process.output[-_TAIL:]}')
+
         try:
             console.print('starting the robot and the node ...')
             rate = _bring_up(observer, node, check)
@@ -80,7 +80,6 @@ def demo(seconds: float = 30.0, report: Path = Path('demo_report.json'), ask_eve
                 faults.append('interrupted before there was anything to measure')
             observer.end()
         finally:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)    # a second Ctrl-C must not leave the programs behind
             faults += [*_stop(node), *_stop(robot)]
             observer.close()
     if observer.figures:
@@ -88,23 +87,14 @@ def demo(seconds: float = 30.0, report: Path = Path('demo_report.json'), ask_eve
     figures = {
         'ok': not faults, 'faults': faults, **(observer.figures.report() if observer.figures else {}),
         'episodes': observer.episodes, 'episodes_solved': observer.successes}
-    report.write_text(json.dumps(figures, indent=2) + '\n')
+    try:
+        report.write_text(json.dumps(figures, indent=2) + '\n')
+    except OSError as error:
+        faults.append(f'cannot write {report}: {error.strerror}')
     _summarise(console, figures, report)
     if faults:
         print(f'oxygen demo: {faults[0]}', file=sys.stderr)
     return 1 if faults else 0
-
-
-@contextmanager
-def _any_signal_interrupts() -> Iterator[None]:
-    """Whatever is meant to end the demo (kill, a closed terminal, ``timeout``) ends it as Ctrl-C does."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _start(params_file: Path) -> tuple[Process, Process]:
@@ -115,7 +105,7 @@ def _start(params_file: Path) -> tuple[Process, Process]:
         return Process(name, [sys.executable, '-m', module, '--ros-args', '-r', f'__ns:=/{_NAMESPACE}',
                               '--params-file', str(params_file), *ros_args])
 
-    return (python('robot', 'oxygen_ros.tabletop.node', '-r', 'joint_trajectory:=actions'),
+    return (python('robot', 'oxygen_ros.tabletop.main', '-r', 'joint_trajectory:=actions'),
             python('node', 'oxygen_ros.node.main', '-p', 'autostart:=false'))
 
 

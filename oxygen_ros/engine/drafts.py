@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 _PATIENCE = 2  # whole misses in a row before a channel is tried only every _RETRY-th time
 _RETRY = 16
+_KEYS = 64     # utterances that are remembered: standing requests have few keys, questions may have any number
 
 
 @dataclass
@@ -37,8 +38,11 @@ class Drafts:
 
     def learn(self, key: tuple[str, str], ids: list[int]) -> None:
         """Remember a finished utterance, with its stop id if it had one."""
-        memory = self._memory.setdefault(key, _Memory(ids))
+        memory = self._memory.pop(key, None) or _Memory(ids)
         memory.ids = ids
+        self._memory[key] = memory  # the newest is the last
+        if len(self._memory) > _KEYS:
+            del self._memory[next(iter(self._memory))]
 
     def verified(self, key: tuple[str, str], right: int) -> None:
         """A guess for this key was tried and `right` of its tokens were right."""

@@ -4,6 +4,7 @@ Ctrl-C or SIGTERM, at any moment: the robot is told to hold, the engine process 
 """
 from __future__ import annotations
 
+import os
 import signal
 import sys
 
@@ -11,8 +12,8 @@ import sys
 def main(args: list[str] | None = None, **options: object) -> None:
     """Run the node until it is told to stop. ``options`` go to InferenceNode."""
     stop: list[int] = []
-    for number in (signal.SIGINT, signal.SIGTERM):  # before the slow imports: a traceback is no answer to Ctrl-C
-        signal.signal(number, lambda number, frame: stop.append(number))
+    for number in (signal.SIGINT, signal.SIGTERM):  # nothing is there to tidy up, and the imports may take long
+        signal.signal(number, lambda number, frame: os._exit(0))
 
     import rclpy
     from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
@@ -21,6 +22,8 @@ def main(args: list[str] | None = None, **options: object) -> None:
     from oxygen_ros.node.inference_node import InferenceNode
     from oxygen_ros.node.parameters import ParameterError
 
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: stop.append(number))
     # rclpy's own handlers would take away the publishers before the robot can be told to hold.
     rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
     try:

@@ -103,8 +103,8 @@ def pairs(count: int) -> Fault:
 FAULTS = (
     Fault('engine killed', partial(_signal, signal.SIGKILL), 'the engine process was ended by SIGKILL', heals=True,
           within=ENGINE_WITHIN),
-    Fault('engine hung', partial(_signal, signal.SIGSTOP), 'engine: .*no sign of life|the chunk has run out', heals=True,
-          within=ENGINE_WITHIN),
+    Fault('engine hung', partial(_signal, signal.SIGSTOP), 'engine: .*no sign of life|the chunk has run out',
+          heals=True, within=ENGINE_WITHIN),
     Fault('engine out of memory', _memory, 'engine: out of memory', heals=True, within=ENGINE_WITHIN),
     Fault('engine makes NaN', partial(_task, 'fault nan'), 'the actions are not finite', within=ENGINE_WITHIN),
     Fault('engine ten times slower', _slow, stops=False, lasts=5.0),
