@@ -305,11 +305,11 @@ def test_parameters_are_checked_applied_or_read_only(shared):
                                   ('speech.max_tokens', 4096, 'start value')):
         good, reason = robot.set(name, value)
         assert not good and expected in reason, (name, value, reason)
-    assert robot.set('publish_rate_hz', 100) == (True, ''), 'an integer is as good as a float'
+    assert robot.set('publish_rate_hz', 10) == (True, ''), 'an integer is as good as a float'
     assert robot.set('speech.narration.every_cycles', 0) == (True, '')
     chunks, actions = len(robot.chunks), len(robot.actions)
     robot.peer.wait_for(lambda: len(robot.chunks) >= chunks + 10)
-    assert len(robot.actions) - actions > 70, 'ten actions for each chunk, no longer five'
+    assert len(robot.actions) - actions < 30, 'about one for each chunk, no longer five'
     assert robot.set('publish_rate_hz', 50.0) == (True, '')
 
 
