@@ -125,6 +125,9 @@ class Action(Axis):
     absolute: bool = Field(False, description='under relative_position: this one is absolute all the same (grippers)')
     position: tuple[float, float] | None = Field(None, description='least and most, rad or m')
     velocity: float = Field(1.0, gt=0, description='fastest motion, rad/s or m/s')
+    limits: Literal['contract', 'urdf'] = Field('contract', description='urdf: position may be left out, and nothing '
+                                                "moves until the robot's URDF has told it; whatever is given, the "
+                                                'stricter of both counts once there is a URDF')
     max_delta: float | None = Field(None, gt=0, description='largest change within one policy period, rad or m')
 
     @model_validator(mode='after')
@@ -161,6 +164,9 @@ class Contract(Strict):
                                                  description='where joints come from')
     state: tuple[StateJoint, ...] = Field((), description="the policy's state vector, in order")
     actions: tuple[Action, ...] = Field(min_length=1, description="the policy's action vector, in order")
+    description_topic: str = Field('robot_description', min_length=1, description="std_msgs/String, latched, with the "
+                                   "robot's URDF, if it publishes one: for paths on `markers` and for limits")
+    tools: tuple[str, ...] = Field((), description='links whose path is shown; [] = the ends of what is moved')
 
     @field_validator('joint_topics')
     @classmethod
@@ -179,9 +185,10 @@ class Contract(Strict):
         if self.moves_joints:
             measured = {entry.joint for entry in self.state if entry.field == 'position'}
             for action in self.actions:
-                if action.joint and action.position is None:
+                if action.joint and action.position is None and action.limits == 'contract':
                     raise ValueError(f'actions: {action.joint} has no limits: add position: [least, most] (rad or m; '
-                                     'the URDF has them; [-1e9, 1e9] for a joint that turns for ever)')
+                                     '[-1e9, 1e9] for a joint that turns for ever), or limits: urdf if the robot '
+                                     'publishes its description')
                 if action.joint and action.joint not in measured:
                     raise ValueError(f'actions: {action.joint} is moved but its position is not in state, so the '
                                      'motion cannot start from where the robot is: add it to state')
@@ -199,6 +206,21 @@ class Contract(Strict):
     def joints(self) -> tuple[Action, ...]:
         """The actions that are joints, in order: the joints of a trajectory."""
         return tuple(action for action in self.actions if action.joint)
+
+    def limited(self, urdf: Mapping[str, tuple[float, float, float]]) -> Contract:
+        """The same contract with the stricter of its own limits and a URDF's: joint -> (least, most, fastest)."""
+        actions = []
+        for action in self.actions:
+            if action.joint in urdf:
+                low, high, fastest = urdf[action.joint]
+                if action.position is not None:
+                    low, high = max(low, action.position[0]), min(high, action.position[1])
+                if not low < high:
+                    raise ContractError(f"{action.joint}: the contract's limits {list(action.position or ())} and "
+                                        f"the URDF's {list(urdf[action.joint][:2])} leave nothing: correct one")
+                action = action.model_copy(update={'position': (low, high), 'velocity': min(action.velocity, fastest)})
+            actions.append(action)
+        return self.model_copy(update={'actions': tuple(actions)})
 
     def state_vector(self, read: Mapping[tuple[str, str], float]) -> np.ndarray:
         """float32 [len(state)] in policy units from ROS values, keyed by (joint, field)."""

@@ -1,4 +1,6 @@
 """The robot's URDF: paths of its tools, limits of its joints, and what is wrong with a bad one."""
+import io
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,20 +13,23 @@ import yourdfpy  # noqa: E402
 from oxygen_ros.node.kinematics import Kinematics, KinematicsError  # noqa: E402
 
 # A mobile arm with a turn table, a slide, a hand with a mimicking finger, and a tool on a fixed flange.
-URDF = """<robot name="r"><link name="world"/><link name="base"/><link name="table"/><link name="slide"/><link name="wrist"/>
+URDF = """<robot name="r">
+<link name="world"/><link name="base"/><link name="table"/><link name="slide"/><link name="wrist"/>
 <link name="flange"/><link name="tool"/><link name="finger"/><link name="other_finger"/>
-<joint name="stand" type="fixed"><parent link="world"/><child link="base"/><origin xyz="0 0 0.5" rpy="0 0 1.5707963"/></joint>
-<joint name="turn" type="continuous"><parent link="base"/><child link="table"/><axis xyz="0 0 2"/></joint>
-<joint name="reach" type="prismatic"><parent link="table"/><child link="slide"/><origin xyz="0.1 0 0.2"/><axis xyz="1 0 0"/>
-<limit lower="-0.1" upper="0.4" velocity="0.3" effort="1"/></joint>
+<joint name="stand" type="fixed"><parent link="world"/><child link="base"/>
+  <origin xyz="0 0 0.5" rpy="0 0 1.5707963"/></joint>
+<joint name="turn" type="continuous"><parent link="base"/><child link="table"/><axis xyz="0 0 1"/></joint>
+<joint name="reach" type="prismatic"><parent link="table"/><child link="slide"/><origin xyz="0.1 0 0.2"/>
+  <axis xyz="1 0 0"/><limit lower="-0.1" upper="0.4" velocity="0.3" effort="1"/></joint>
 <joint name="bend" type="revolute"><parent link="slide"/><child link="wrist"/><origin xyz="0 0 0.1" rpy="0.2 0 0"/>
-<axis xyz="0 1 0"/><limit lower="-1" upper="2" velocity="3" effort="1"/></joint>
+  <axis xyz="0 1 0"/><limit lower="-1" upper="2" velocity="3" effort="1"/></joint>
 <joint name="mount" type="fixed"><parent link="wrist"/><child link="flange"/><origin xyz="0 0 0.05"/></joint>
 <joint name="tip" type="fixed"><parent link="flange"/><child link="tool"/><origin xyz="0 0 0.15"/></joint>
 <joint name="grip" type="prismatic"><parent link="table"/><child link="finger"/><axis xyz="0 1 0"/>
-<limit lower="0" upper="0.04" velocity="0.1" effort="1"/></joint>
+  <limit lower="0" upper="0.04" velocity="0.1" effort="1"/></joint>
 <joint name="follow" type="prismatic"><parent link="table"/><child link="other_finger"/><axis xyz="0 1 0"/>
-<mimic joint="grip" multiplier="-1" offset="0.01"/><limit lower="-1" upper="1" velocity="0.1" effort="1"/></joint></robot>"""
+  <mimic joint="grip" multiplier="-1" offset="0.01"/><limit lower="-1" upper="1" velocity="0.1" effort="1"/></joint>
+</robot>"""
 
 
 @settings(max_examples=40, deadline=None)
@@ -33,7 +38,7 @@ URDF = """<robot name="r"><link name="world"/><link name="base"/><link name="tab
 def test_paths_are_those_of_the_librarys_own_kinematics(values):
     tools = ('tool', 'finger', 'other_finger')
     kinematics = Kinematics(URDF, ('turn', 'reach', 'bend', 'grip'), tools)
-    reference = yourdfpy.URDF.load(_file(URDF), load_meshes=False)
+    reference = yourdfpy.URDF.load(io.BytesIO(URDF.encode()), load_meshes=False)
     names = ('turn', 'reach', 'bend', 'grip')
     paths = kinematics.paths(dict(zip(names, np.array(values).T, strict=True)))
     assert kinematics.base == 'world' and paths.shape == (3, len(values), 3)
@@ -41,11 +46,6 @@ def test_paths_are_those_of_the_librarys_own_kinematics(values):
         reference.update_cfg(dict(zip(names, row, strict=True)))
         expected = [reference.get_transform(tool, 'world')[:3, 3] for tool in tools]
         np.testing.assert_allclose(paths[:, i], expected, atol=1e-9)
-
-
-def _file(text):
-    import io
-    return io.BytesIO(text.encode())
 
 
 def test_the_tools_are_the_ends_of_what_is_moved():

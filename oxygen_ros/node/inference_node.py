@@ -21,6 +21,7 @@ from oxygen_ros.engine.supervisor import Supervisor
 from oxygen_ros.engine.wire import Failed, FromEngine, Ready
 from oxygen_ros.node.diagnostics import Diagnostics
 from oxygen_ros.node.parameters import NodeParameters
+from oxygen_ros.node.robot_model import Described
 from oxygen_ros.node.ros_parameters import RosParameters
 from oxygen_ros.node.session import Session
 from oxygen_ros.share import share
@@ -51,7 +52,7 @@ class InferenceNode(LifecycleNodeMixin, Node):
         self._answer: Ready | Failed | None = None  # of the engine that is being loaded
         self._answered = threading.Event()
         self._loading = Future()
-        self._events: deque[FromEngine] = deque()
+        self._events: deque[FromEngine | Described] = deque()
         self._wake = self.create_guard_condition(self._drain)
         self.session: Session | None = None
         self.steady = Clock(clock_type=ClockType.STEADY_TIME)
@@ -119,6 +120,10 @@ class InferenceNode(LifecycleNodeMixin, Node):
         if isinstance(event, Ready | Failed) and not self._answered.is_set():
             self._answer = event
             self._answered.set()
+        self.post(event)
+
+    def post(self, event: FromEngine | Described) -> None:
+        """From any thread: have the session handle an event on the executor's."""
         self._events.append(event)
         self._wake.trigger()
 

@@ -66,16 +66,16 @@ class Inputs:
 
     def __init__(self, contract: Contract, resolve: Callable[[str], str] = str,
                  decode: Callable[..., np.ndarray] = to_rgb) -> None:
-        self._contract, self._resolve, self._decode = contract, resolve, decode
+        self.contract, self._resolve, self._decode = contract, resolve, decode
         self.clear()
 
     def clear(self) -> None:
         """Forget everything received, as after a jump of time."""
         self.cameras = {
             camera.name: CameraInput(camera, f'camera {camera.name} on {self._resolve(camera.topic)}', self._decode)
-            for camera in self._contract.cameras}
-        self.joints = Joints(self._contract.state, [
-            topic.model_copy(update={'topic': self._resolve(topic.topic)}) for topic in self._contract.joint_topics])
+            for camera in self.contract.cameras}
+        self.joints = Joints(self.contract.state, [
+            topic.model_copy(update={'topic': self._resolve(topic.topic)}) for topic in self.contract.joint_topics])
 
     def image(self, name: str, msg, received: int) -> None:
         self.cameras[name].take(msg, received)
@@ -85,10 +85,15 @@ class Inputs:
                            {'position': msg.position, 'velocity': msg.velocity, 'effort': msg.effort},
                            stamp_of(msg), received, publisher)
 
+    def measured(self) -> dict[str, float]:
+        """Joint -> its position as last told, rad or m, of all joints of the state."""
+        return {joint: value for (joint, field), value in self.joints.read().items()
+                if field == 'position' and np.isfinite(value)}
+
     def positions(self) -> np.ndarray:
         """[joints of the trajectory] where they are, rad or m; NaN where unknown."""
         read = self.joints.read()
-        return np.array([read.get((action.joint, 'position'), np.nan) for action in self._contract.joints])
+        return np.array([read.get((action.joint, 'position'), np.nan) for action in self.contract.joints])
 
     def problems(self, now: int, clock: int, max_skew_s: float) -> list[Problem]:
         """Everything that is wrong with the inputs now."""
@@ -96,16 +101,16 @@ class Inputs:
         for camera in self.cameras.values():
             if fault := camera.freshness.fault(now, clock):
                 found.append(Problem(camera.source, *fault, blocking=camera.camera.required))
-        if self._contract.state:
+        if self.contract.state:
             found += self.joints.problems(now, clock) or self._implausible()
         return found or self._skew(max_skew_s)
 
     def _implausible(self) -> list[Problem]:
-        if not self._contract.moves_joints:
+        if not self.contract.moves_joints:
             return []
         return [Problem(f'joint {action.joint}', 'implausible', f'its position {position:g} is far outside of its '
                         f'limits {list(action.position)}: check the sensor, the unit, or the limits in the contract')
-                for action, position in zip(self._contract.joints, self.positions(), strict=True)
+                for action, position in zip(self.contract.joints, self.positions(), strict=True)
                 if not action.plausible(position)]
 
     def snapshot(self, clock: int) -> tuple[Snapshot | None, list[Problem]]:
@@ -126,7 +131,7 @@ class Inputs:
         received = max([self.joints.received(), *(camera.freshness.received or 0 for camera in used)])
         stamp = max([self.joints.newest_stamp(), *(camera.freshness.stamp for camera in used)], default=0)
         return Snapshot(images, {camera.camera.name: camera.stamp() for camera in used},
-                        self._contract.state_vector(self.joints.read()), stamp or clock, received), problems
+                        self.contract.state_vector(self.joints.read()), stamp or clock, received), problems
 
     def _skew(self, max_skew_s: float) -> list[Problem]:
         """Inputs of different moments: one takes longer from its stamp to us than another, or their clocks disagree."""

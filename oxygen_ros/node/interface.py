@@ -68,6 +68,7 @@ class Interface:
             String, 'task', session.on_task, _qos(1, latched=True),
             event_callbacks=SubscriptionEventCallbacks(use_default_callbacks=False)))
         self._subscribe(String, 'task', session.on_task, _qos(1))
+        self._subscribe(String, contract.description_topic, session.on_description, _qos(1, latched=True))
         self._services = [node.create_service(Trigger, 'reset', session.on_reset),
                           node.create_service(SetBool, 'pause', session.on_pause)]
 

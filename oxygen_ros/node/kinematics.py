@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,8 +19,7 @@ class KinematicsError(ValueError):
     """A robot description that cannot be used; the text says why."""
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     """Of one joint: positions in rad or m, velocity per second."""
 
     low: float
@@ -49,7 +48,7 @@ class Kinematics:
             raise KinematicsError(f'it has no link {", ".join(unknown)} below a joint: correct tools in the contract')
         chains = {link: self._chain(link) for link in tools or self._ends(moved)}
         self.tools = tuple(chains)
-        self.base = next(iter(chains.values()))[0].parent if chains else ''
+        self.base = next((link for link in model.link_map if link not in self._parent), '')
         self._chains = list(chains.values())
 
     def limits(self, name: str) -> Limits:
@@ -62,8 +61,12 @@ class Kinematics:
         return Limits(-_FREE if low is None else low, _FREE if high is None else high, velocity or _FREE)
 
     def paths(self, positions: Mapping[str, np.ndarray]) -> np.ndarray:
-        """[tools, n, 3] where the tools are, m in ``base``. positions: joint -> [n]; joints left out are at 0."""
-        n = len(next(iter(positions.values())))
+        """[tools, n, 3] where the tools are, m in ``base``.
+
+        positions: joint -> [n], or one value for all n; a joint that is left out is at 0.
+        """
+        n = max(np.size(values) for values in positions.values())
+        positions = {joint: np.broadcast_to(values, n) for joint, values in positions.items()}
         return np.stack([self._forward(chain, positions, n) for chain in self._chains])
 
     def _forward(self, chain: Sequence, positions: Mapping[str, np.ndarray], n: int) -> np.ndarray:
@@ -99,8 +102,8 @@ class Kinematics:
             if name in above:
                 continue
             link = self._joints[name].child
-            while len(fixed := [j for j in self._joints.values() if j.parent == link]) == 1 and fixed[0].type == 'fixed':
-                link = fixed[0].child
+            while len(on := [j for j in self._joints.values() if j.parent == link]) == 1 and on[0].type == 'fixed':
+                link = on[0].child
             ends.append(link)
         return list(dict.fromkeys(ends))
 

@@ -8,7 +8,6 @@ import numpy as np
 from builtin_interfaces.msg import Duration, Time
 from std_msgs.msg import Header
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
-from visualization_msgs.msg import Marker, MarkerArray
 
 from oxygen_ros.contract import Contract
 from oxygen_ros.engine.wire import Ask, Chunk, Speech
@@ -60,11 +59,3 @@ def ask(request: SpeechRequest) -> Ask:
                request.temperature, request.random_seed, tuple(filter(None, request.stop)), request.priority or None,
                request.deadline)
 
-
-def sentence_marker(text: str, frame: str, stamp: int) -> MarkerArray:
-    """The latest sentence, floating above the robot."""
-    marker = Marker(header=Header(stamp=time(stamp), frame_id=frame), ns='said', text=text,
-                    type=Marker.TEXT_VIEW_FACING)
-    marker.pose.position.z, marker.pose.orientation.w, marker.scale.z = 1.2, 1.0, 0.06
-    marker.color.r = marker.color.g = marker.color.b = marker.color.a = 1.0
-    return MarkerArray(markers=[marker])

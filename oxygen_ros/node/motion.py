@@ -63,6 +63,19 @@ class Motion:
         """Where the newest chunk took over; zeros when it started from standstill."""
         return self.timeline.seam if self.timeline is not None else Seam()
 
+    def limit(self, contract: Contract) -> None:
+        """Keep to the limits of ``contract``, the same one otherwise."""
+        self._contract = contract
+        if self.timeline is not None:
+            self.timeline.limit(contract.joints)
+
+    def planned(self, now: int) -> dict[str, np.ndarray]:
+        """Joint -> [n] positions from now to the end of the motion; empty when nothing moves."""
+        points = self.timeline.points(now) if self.timeline is not None else None
+        if points is None:
+            return {}
+        return dict(zip(self._names, np.vstack([self.timeline.position(now), points[1]]).T, strict=True))
+
     def set_blend(self, seconds: float) -> None:
         if self.timeline is not None:
             self.timeline.blend = round(seconds * SECOND)

@@ -97,7 +97,10 @@ class NodeParameters(Strict):
     max_skew_s: float = Field(0.25, gt=0.0, le=10.0, json_schema_extra=RUNTIME,
                               description='largest difference between two inputs in the time from stamp to '
                               'arrival, s; more means that they show different moments')
-    marker_frame: str = Field('base_link', description='frame of `markers`')
+    robot_description: str = Field('', description='URDF of the robot as text, where no topic carries it (see '
+                                   'description_topic of the contract)')
+    marker_frame: str = Field('base_link', description='frame of `markers` while there is no URDF, whose base it is '
+                              'else')
     load_timeout_s: float = Field(900.0, ge=1.0, le=86400.0,
                                   description='longest time to load and warm up the model, s')
     speech: SpeechParameters = SpeechParameters()

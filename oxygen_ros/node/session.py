@@ -20,10 +20,12 @@ from oxygen_ros.node.bridge import choose_decoder
 from oxygen_ros.node.freshness import SECOND, Problem
 from oxygen_ros.node.inputs import Inputs, Snapshot
 from oxygen_ros.node.interface import Interface
+from oxygen_ros.node.markers import Markers
 from oxygen_ros.node.motion import Motion
 from oxygen_ros.node.notices import Notices
 from oxygen_ros.node.parameters import NodeParameters
 from oxygen_ros.node.requests import Requests, refusal
+from oxygen_ros.node.robot_model import Described, RobotModel
 from oxygen_ros.node.status import EngineTotals, Pace
 
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ class Session:
         self.interface = Interface(node, self)
         self.motion = Motion(contract, self._publish_actions, self._publish_commands, node.clock_ns,
                              node.parameters.stamp_mode, node.parameters.blend_s)
+        self.robot_model = RobotModel(contract, node.resolve_topic_name(contract.description_topic), node.post)
+        self.markers = Markers(self.interface.markers.publish, node.clock_ns, node.parameters.marker_frame)
         self.requests, self.notices, self.totals, self.pace = Requests(), Notices(), EngineTotals(), Pace()
         self.paused = False
         self._instruction = node.parameters.instruction.strip() or contract.instruction.strip()
@@ -52,6 +56,8 @@ class Session:
         self._next_cycle = 0
         self._troubles: dict[str, Problem] = {}  # found outside of the inputs, until they are over
         self._moved = False
+        if node.parameters.robot_description:
+            self.robot_model.read(node.parameters.robot_description)
 
     @property
     def active(self) -> bool:
@@ -90,6 +96,7 @@ class Session:
         if self._moved and not moves:
             self._trouble('motion', 'starved', 'the chunk has run out and no newer one came: the robot stands still',
                           blocking=False)
+            self.markers.stop()
         self._moved = moves
         if now >= self._next_cycle:
             self._cycle(now)
@@ -98,7 +105,8 @@ class Session:
         """Look at the inputs; hand an observation to the engine when all is well and it is free."""
         parameters, clock = self._node.parameters, self._node.clock_ns()
         period = round(SECOND / parameters.cycle_rate_hz)
-        problems = [*self._troubles.values(), *self.inputs.problems(now, clock, parameters.max_skew_s)]
+        problems = [*self._troubles.values(), *self.robot_model.problems(),
+                    *self.inputs.problems(now, clock, parameters.max_skew_s)]
         if not self._instruction:
             problems.append(Problem('task', 'empty', 'no instruction: publish one, or set the parameter instruction'))
         thinking = self.engine.busy
@@ -148,14 +156,15 @@ class Session:
         """Hold the robot where it is; chunks that are under way no longer count."""
         self._barrier = self._sequence + 1
         self._moved = False
-        self.motion.halt(time.monotonic_ns())
+        if self.motion.halt(time.monotonic_ns()):
+            self.markers.stop()
 
     def _trouble(self, source: str, kind: str, text: str, blocking: bool = True) -> None:
         self._troubles[source] = Problem(source, kind, text, blocking)
 
     # --- from the engine -----------------------------------------------------------------------------------------
-    def handle(self, event: FromEngine) -> None:
-        """One event of the engine."""
+    def handle(self, event: FromEngine | Described) -> None:
+        """One event of the engine, or of a reader of ours."""
         match event:
             case Speech():
                 if (speech := self.requests.take(event)) is not None:
@@ -170,6 +179,8 @@ class Session:
             case Ready():
                 self._troubles.pop('engine', None)
                 self._log.info('the engine is back')
+            case Described() if event.model is self.robot_model:
+                self._on_described(event)
             case Failed():
                 self.totals.engine_ended()
                 self.publish_status()
@@ -187,8 +198,11 @@ class Session:
         self._troubles.pop('observation', None)
         self._troubles.pop('motion', None)
         self.interface.action_chunk.publish(messages.action_chunk(chunk, self.contract))
-        if refused := self.motion.take(chunk, state, self.inputs.positions(), time.monotonic_ns()):
+        now = time.monotonic_ns()
+        if refused := self.motion.take(chunk, state, self.inputs.positions(), now):
             self._trouble('motion', 'refused', f'chunk {chunk.sequence} was not used: {refused}', blocking=False)
+        elif planned := self.motion.planned(now):
+            self.markers.plan({**self.inputs.measured(), **planned})
 
     def _fault(self, chunk: Chunk) -> str:
         """What makes a chunk unusable whatever it is used for."""
@@ -211,6 +225,22 @@ class Session:
         elif text != self._instruction:
             self._instruction = text
             self._log.info(f'task: {text!r}')
+
+    def on_description(self, message) -> None:
+        self.robot_model.read(message.data)
+
+    def _on_described(self, event: Described) -> None:
+        contract = self.robot_model.take(event)
+        self.markers.kinematics = kinematics = self.robot_model.kinematics
+        if kinematics is None:
+            self._log.warning(f'robot description: {self.robot_model.why}')
+            return
+        self._log.info(f'robot description: path of {", ".join(kinematics.tools)} in {kinematics.base}')
+        if contract is not None and contract != self.contract:
+            self._halt()  # the motion under way was made within other limits
+            self.contract = self.inputs.contract = contract
+            self.motion.limit(contract)
+            self._log.info('joint limits: the stricter of the contract and the robot description')
 
     def on_ask(self, message) -> None:
         try:
@@ -281,5 +311,4 @@ class Session:
         self.interface.speech.publish(messages.speech_token(speech, stamp))
         if text := self.requests.news(speech, self._node.parameters.speech.say_unchanged):
             self.interface.said.publish(String(data=text))
-            self.interface.markers.publish(
-                messages.sentence_marker(text, self._node.parameters.marker_frame, stamp))
+            self.markers.said(text)

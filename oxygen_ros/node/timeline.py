@@ -45,18 +45,23 @@ class Timeline:
     """The motion of ``joints`` (contract order). All times are steady nanoseconds, positions rad or m."""
 
     def __init__(self, joints: Sequence[Action], period_s: float, blend_s: float) -> None:
-        self._joints = joints
         self.period = round(period_s * SECOND)
         self.blend = round(blend_s * SECOND)
         self.counts = Counts()
         self.seam = Seam()  # of the newest chunk
-        limits = [joint.position or (-np.inf, np.inf) for joint in joints]
-        self._low, self._high = (np.array(side) for side in zip(*limits, strict=True))
-        self._speed = np.array([min(joint.velocity, (joint.max_delta or np.inf) / period_s) for joint in joints])
+        self.limit(joints)
         self._times = np.empty(0, np.int64)
         self._knots = np.empty((0, len(joints)))
         self._since = self._until = 0  # the last span of motion
         self._sequence = -1
+
+    def limit(self, joints: Sequence[Action]) -> None:
+        """Keep to the limits of ``joints`` from the next chunk on."""
+        self._joints = joints
+        limits = [joint.position or (-np.inf, np.inf) for joint in joints]
+        self._low, self._high = (np.array(side) for side in zip(*limits, strict=True))
+        period_s = self.period / SECOND
+        self._speed = np.array([min(joint.velocity, (joint.max_delta or np.inf) / period_s) for joint in joints])
 
     def push(self, targets: np.ndarray, sequence: int, observed: int, measured: np.ndarray, now: int) -> str:
         """Take over a chunk; returns why it was refused, or ''.

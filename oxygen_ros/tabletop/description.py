@@ -1,4 +1,4 @@
-"""The simulated robot's URDF, as a robot publishes it on `robot_description`: the iiwa of pybullet_data, and the finger."""
+"""The simulated robot's URDF, for `robot_description`: the iiwa of pybullet_data, with the finger."""
 from __future__ import annotations
 
 from pathlib import Path
