@@ -36,8 +36,10 @@ def test_it_uses_nothing_but_launch_and_launch_ros(launch_file):
 
 def test_every_executable_parameter_file_and_launch_file_it_names_exists(launch_file):
     for call in _calls(launch_file, 'Node'):
-        assert (HERE / 'scripts' / call['executable'].value).is_file()
-        assert call['package'].value == 'oxygen_ros'
+        if call['package'].value == 'oxygen_ros':
+            assert (HERE / 'scripts' / call['executable'].value).is_file()
+        else:
+            assert 'condition' in call, 'what is not among our dependencies starts only when it is asked for'
     paths = [_strings(call[None][0]) for call in _calls(launch_file, 'PathJoinSubstitution')]
     assert paths
     for parts in paths:
@@ -48,7 +50,7 @@ def test_every_remapped_topic_exists_in_the_code(launch_file):
     code = '\n'.join(path.read_text() for path in (HERE / 'oxygen_ros').rglob('*.py'))
     for call in _calls(launch_file, 'Node'):
         for topic in _strings(call['remappings']) if 'remappings' in call else []:
-            assert f"'{topic}'" in code, f'{launch_file.name} remaps {topic}, which nobody uses'
+            assert f"'{topic.removesuffix('_again')}'" in code, f'{launch_file.name} remaps {topic}, which nobody uses'
 
 
 def test_every_argument_is_described(launch_file):

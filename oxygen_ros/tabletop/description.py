@@ -1,4 +1,7 @@
-"""The simulated robot's URDF, for `robot_description`: the iiwa of pybullet_data, with the finger."""
+"""The simulated robot's URDF, for `robot_description`: the iiwa of pybullet_data, with the finger.
+
+``python -m oxygen_ros.tabletop.description`` prints it.
+"""
 from __future__ import annotations
 
 from pathlib import Path
@@ -29,3 +32,7 @@ def description() -> str:
     folder = Path(pybullet_data.getDataPath()) / 'kuka_iiwa'
     text = (folder / 'model.urdf').read_text().replace('filename="meshes/', f'filename="file://{folder}/meshes/')
     return text.replace('</robot>', f'{_FINGER}</robot>')
+
+
+if __name__ == '__main__':
+    print(description())

@@ -6,6 +6,7 @@ Topics (relative to the node's namespace):
     out  joint_states               sensor_msgs/JointState, positions in rad
     out  task                       std_msgs/String, latched: the instruction of the episode that begins
     out  episode                    std_msgs/String, JSON at the end of each episode: number, task, success, seconds
+    out  robot_description          std_msgs/String, latched: the URDF
     in   joint_trajectory           trajectory_msgs/JointTrajectory, what joint_trajectory_controller would take
 """
 from __future__ import annotations
@@ -26,6 +27,7 @@ from std_msgs.msg import String
 from trajectory_msgs.msg import JointTrajectory
 
 from oxygen_ros.tabletop import arm
+from oxygen_ros.tabletop.description import description
 from oxygen_ros.tabletop.episode import TIME_LIMIT, make_episode
 from oxygen_ros.tabletop.scene import CAMERAS, HOME, Controller, Scene
 from oxygen_ros.tabletop.task import Judge
@@ -50,6 +52,8 @@ class TabletopRobot(Node):
         self._images = {c: self.create_publisher(Image, f'{c}/image', qos_profile_sensor_data) for c in CAMERAS}
         latched = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
         self._task = self.create_publisher(String, 'task', latched)
+        self._description = self.create_publisher(String, 'robot_description', latched)
+        self._description.publish(String(data=description()))
         self._outcome = self.create_publisher(String, 'episode', 10)
         self.create_subscription(JointTrajectory, 'joint_trajectory', self._follow, 2)
 
