@@ -11,6 +11,7 @@ import tyro
 from rclpy.executors import SingleThreadedExecutor
 from std_msgs.msg import String
 
+from oxygen_ros.interrupts import interrupts
 from oxygen_ros.msg import SpeechRequest, SpeechToken
 
 
@@ -49,7 +50,8 @@ def ask(
     context = rclpy.Context()
     rclpy.init(args=[], context=context)
     try:
-        return _Conversation(namespace, context).hold(request, timeout)
+        with interrupts() as check:
+            return _Conversation(namespace, context, check).hold(request, timeout)
     finally:
         rclpy.try_shutdown(context=context)
 
@@ -62,7 +64,8 @@ def printable(text: str) -> str:
 class _Conversation:
     """Sends one request and prints its answer."""
 
-    def __init__(self, namespace: str, context: rclpy.Context) -> None:
+    def __init__(self, namespace: str, context: rclpy.Context, check: Callable[[], None]) -> None:
+        self._check = check
         self._namespace = namespace.strip('/')
         self._node = rclpy.create_node(f'ask_{uuid.uuid4().hex[:8]}', namespace=self._namespace, context=context,
                                        start_parameter_services=False)
@@ -110,6 +113,7 @@ class _Conversation:
     def _spin(self, until: Callable[[], object], timeout: float) -> bool:
         deadline = time.monotonic() + timeout
         while not until():
+            self._check()
             if time.monotonic() > deadline:
                 return False
             self._executor.spin_once(0.05)

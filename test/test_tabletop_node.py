@@ -31,7 +31,7 @@ def _trajectory(points, names=arm.JOINTS, period=0.1):
 @pytest.fixture
 def robot(start, peer):
     """The robot's process and what it publishes."""
-    process = start('robot', 'oxygen_ros.tabletop.node', '--ros-args', '-r', '__ns:=/arm', '-p', 'seed:=3')
+    process = start('robot', 'oxygen_ros.tabletop.main', '--ros-args', '-r', '__ns:=/arm', '-p', 'seed:=3')
     heard = {
         'front': peer.listen(Image, '/arm/front/image', qos_profile_sensor_data),
         'wrist': peer.listen(Image, '/arm/wrist/image', qos_profile_sensor_data),

@@ -61,8 +61,8 @@ def demo(seconds: float = 30.0, report: Path = Path('demo_report.json'), ask_eve
         def check() -> None:
             interrupted()
             for process in (robot, node):
-                if process.returncode is not None:
-                    raise Fault(f'the {process.name} ended with {process.returncode}; it said:\n{process.output[-_TAIL:]}')
+                if (code := process.returncode) is not None:
+                    raise Fault(f'the {process.name} ended with {code}; it said:\n{process.output[-_TAIL:]}')
 
         try:
             console.print('starting the robot and the node ...')

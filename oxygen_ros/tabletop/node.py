@@ -18,7 +18,6 @@ import numpy as np
 import rclpy
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
 from rclpy.clock import Clock, ClockType
-from rclpy.executors import ExternalShutdownException
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, qos_profile_sensor_data
 from rclpy.time import Time
@@ -151,22 +150,3 @@ class TabletopRobot(Node):
         bounds = [FloatingPointRange(from_value=low, to_value=float(high), step=0.0)]
         return self.declare_parameter(name, default, ParameterDescriptor(
             description=description, read_only=True, floating_point_range=bounds)).value
-
-
-def main(args: list[str] | None = None) -> None:
-    """Run the robot until it is told to stop."""
-    rclpy.init(args=args)
-    node = None
-    try:
-        node = TabletopRobot()
-        rclpy.spin(node)
-    except (KeyboardInterrupt, ExternalShutdownException):
-        pass
-    finally:
-        if node is not None:
-            node.destroy_node()
-        rclpy.try_shutdown()
-
-
-if __name__ == '__main__':
-    main()

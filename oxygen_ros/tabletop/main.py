@@ -1,0 +1,34 @@
+"""The executable: ``ros2 run oxygen_ros tabletop_robot`` or ``python -m oxygen_ros.tabletop.main``."""
+from __future__ import annotations
+
+from oxygen_ros.interrupts import interrupts
+
+
+def main(args: list[str] | None = None) -> None:
+    """Run the robot until it is told to stop; exit code 0 then."""
+    with interrupts() as check:     # before the slow imports: a traceback is no answer to Ctrl-C
+        import rclpy
+        from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+        from rclpy.signals import SignalHandlerOptions
+
+        from oxygen_ros.tabletop.node import TabletopRobot
+
+        # rclpy's own handlers would take away the publishers while a callback uses them.
+        rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
+        node = TabletopRobot()
+        executor = SingleThreadedExecutor()
+        executor.add_node(node)
+        try:
+            while True:
+                check()
+                executor.spin_once(timeout_sec=0.1)
+        except (KeyboardInterrupt, ExternalShutdownException):
+            pass
+        finally:
+            executor.shutdown()
+            node.destroy_node()
+            rclpy.try_shutdown()
+
+
+if __name__ == '__main__':
+    main()
