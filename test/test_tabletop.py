@@ -3,7 +3,9 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
 
 from oxygen_ros.tabletop import arm, words
 from oxygen_ros.tabletop.episode import make_episode, random_start
@@ -205,28 +207,23 @@ def test_episodes_ask_only_for_cubes_that_are_there(seed, index):
 
 
 # --- tokenizer ------------------------------------------------------------------------------------------------------
-def test_the_shipped_tokenizer_is_the_trained_one():
-    from tokenizers import Tokenizer
-    shipped = Tokenizer.from_file(str(FILE))
-    assert json.loads(shipped.to_str()) == json.loads(train().to_str())
-    assert shipped.get_vocab_size() == SIZE
-    assert [shipped.token_to_id(t) for t in ('<pad>', '<eos>', '<bos>')] == [0, 1, 2]
+def test_the_shipped_tokenizer_is_the_trained_one(tokenizer):
+    assert json.loads(tokenizer.to_str()) == json.loads(train().to_str())
+    assert tokenizer.get_vocab_size() == SIZE
+    assert [tokenizer.token_to_id(t) for t in ('<pad>', '<eos>', '<bos>')] == [0, 1, 2]
+
+
+@pytest.fixture(scope='module')
+def tokenizer():
+    return Tokenizer.from_file(str(FILE))
 
 
 @settings(max_examples=300)
 @given(st.text())
-def test_any_text_survives_the_tokenizer(text):
-    from tokenizers import Tokenizer
-    tokenizer = _cached(Tokenizer)
+def test_any_text_survives_the_tokenizer(tokenizer, text):
     assert tokenizer.decode(tokenizer.encode(text, add_special_tokens=False).ids, skip_special_tokens=False) == text
 
 
-def test_every_discretised_joint_is_two_tokens():
-    from tokenizers import Tokenizer
-    tokenizer = _cached(Tokenizer)
+def test_every_discretised_joint_is_two_tokens(tokenizer):
     for value in range(256):
         assert len(tokenizer.encode(f' {value}', add_special_tokens=False).ids) == 2
-
-
-def _cached(kind, store={}):
-    return store.setdefault('tokenizer', kind.from_file(str(FILE)))

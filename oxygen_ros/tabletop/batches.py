@@ -23,8 +23,9 @@ from oxygen_ros.tabletop.warm_up import where
 LOW = np.array([-0.75, 0.0, -0.5, -2.09, -0.5, 0.2, -0.5], np.float32)
 HIGH = np.array([0.75, 1.35, 0.5, -0.6, 0.5, 1.7, 0.5], np.float32)
 MAX_PROMPT = 64                     # tokens; the longest true prompt has 24, the rest is for free phrasing
-_OWN = 0.5                          # share of observations whose instruction is the one their state comes from
-_OFTEN, _SELDOM = ('narration', 'where'), ('memory', 'doing', 'count', 'distance')
+_OWN = 0.45                         # share of observations whose instruction is the one their state comes from
+_STAY = 0.35                        # share of "stay" among the others: it teaches to read the state exactly
+_OTHERS = tuple(kind for kind in words.KINDS if kind != 'narration')
 
 
 def normaliser(what: str) -> Normaliser:
@@ -50,10 +51,11 @@ class Batches:
         tips = arm.fingertip(frames.q)
         intents = [_intent(layout, VERBS[verb], COLOURS[colour], rng)
                    for layout, verb, colour in zip(layouts, frames.verb, frames.colour)]
-        goals = np.array([np.full(3, np.nan) if i.verb == 'stay' else i.goal(layout) for i, layout in zip(intents, layouts)])
+        goals = np.array([intent.goal(layout) if intent.colour else np.full(3, np.nan)
+                          for intent, layout in zip(intents, layouts)])
         state = self._norm.normalise(frames.q)
         prompts = [self._prompt.encode(words.instruction(intent, rng), q).ids for intent, q in zip(intents, state)]
-        kinds = [[*_OFTEN, _SELDOM[rng.integers(len(_SELDOM))]] for _ in layouts]
+        kinds = [['narration', _OTHERS[rng.integers(len(_OTHERS))]] for _ in layouts]
         texts = [self._text(*task, rng) for task in zip(kinds, layouts, intents, tips)]
         actions = torch.from_numpy(self._norm.normalise(chunk(frames.q, goals, self.horizon)).astype(np.float32))
         noise = rng.standard_normal((self.size, self.samples, *actions.shape[1:]), np.float32)
@@ -82,7 +84,7 @@ class Batches:
 def _intent(layout: Layout, verb: str, colour: str, rng: np.random.Generator) -> Intent:
     if rng.random() < _OWN:
         return Intent(verb, colour)
-    return random_intent(layout, rng, stay=0.15)
+    return random_intent(layout, rng, _STAY)
 
 
 def _padded(rows: tuple[list[int], ...] | list[list[int]], fill: int) -> Tensor:

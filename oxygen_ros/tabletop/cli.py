@@ -16,6 +16,7 @@ from oxygen_ros.tabletop.export import export
 from oxygen_ros.tabletop.training import CONFIG, Plan, Training
 
 RUNS = Path('runs/tabletop')
+PLAN = Plan()
 
 
 def data(observations: int = 40000, seed: int = 1, processes: int = 1, folder: Path = RUNS / 'data') -> int:
@@ -31,7 +32,7 @@ def data(observations: int = 40000, seed: int = 1, processes: int = 1, folder: P
     return 0
 
 
-def train(folder: Path = RUNS / 'run', data: Path = RUNS / 'data', plan: Plan = Plan(), threads: int = 1) -> int:
+def train(folder: Path = RUNS / 'run', data: Path = RUNS / 'data', plan: Plan = PLAN, threads: int = 1) -> int:
     """Train the model of the tabletop; goes on where it stopped. Ends with a checkpoint in FOLDER/checkpoint.
 
     Args:

@@ -51,17 +51,20 @@ class Driver:
 
     def __init__(self, policy: Policy) -> None:
         self._events: list[FromEngine] = []
-        self._engine = Engine(policy, EngineOptions(noise_seed=0, max_live=16, **MODES['continuous']), self._events.append)
+        options = EngineOptions(noise_seed=0, max_live=16, **MODES['continuous'])
+        self._engine = Engine(policy, options, self._events.append)
         self._scene = Scene(policy.config.image)
 
-    def drive(self, episode: Episode, index: int, blank: bool = False) -> Outcome:
-        """Run one episode; every fourth cycle everything is asked that can be. blank: grey pictures, the ablation."""
+    def drive(self, episode: Episode, index: int, blank: bool = False, limit: float = TIME_LIMIT) -> Outcome:
+        """Run one episode of ``limit`` s; every fourth cycle everything is asked that can be. ``index`` seeds questions
+        and noise. blank: grey pictures, the ablation.
+        """
         rng = np.random.default_rng(index)
         scene, controller = self._scene, Controller(episode.start)
         scene.reset(episode.layout, episode.start)
         judge = Judge(episode.layout, episode.intent, scene.tip)
         outcome = Outcome(False, 0.0, 0.0)
-        for cycle in range(round(TIME_LIMIT / PERIOD)):
+        for cycle in range(round(limit / PERIOD)):
             outcome.seconds = cycle * PERIOD
             scene.q = controller.advance(outcome.seconds)
             if judge.watch(outcome.seconds, scene.tip) or judge.failed:

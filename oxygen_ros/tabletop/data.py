@@ -18,7 +18,7 @@ from oxygen_ros.tabletop import arm
 from oxygen_ros.tabletop.episode import random_start
 from oxygen_ros.tabletop.expert import chunk
 from oxygen_ros.tabletop.scene import CAMERAS, Scene
-from oxygen_ros.tabletop.task import COLOURS, Intent, random_intent, random_layout
+from oxygen_ros.tabletop.task import COLOURS, random_intent, random_layout
 
 SHARD = 2000            # observations per file
 _PER_LAYOUT = 4         # states pictured per layout

@@ -33,7 +33,8 @@ def progress() -> Progress:
                     TextColumn('{task.fields[note]}'))
 
 
-def in_process(checkpoint: str, episodes: int, seed: int = HELD_OUT, blank: bool = False) -> tuple[Scores, list[list[Cycle]]]:
+def in_process(checkpoint: str, episodes: int, seed: int = HELD_OUT,
+               blank: bool = False) -> tuple[Scores, list[list[Cycle]]]:
     """Drive held-out episodes with the engine in this process, in simulated time; -> scores and recordings."""
     driver, scores, recordings = Driver(load(checkpoint)), Scores(), []
     with progress() as bar:
@@ -60,7 +61,8 @@ def same_across_modes(checkpoint: str, recordings: list[list[Cycle]]) -> dict[st
             made[mode] = replay(policy, mode, recordings)
             bar.update(task, advance=1, note=mode)
     reference, *others = made.values()
-    difference = max(float(np.abs(reference.chunks[n] - other.chunks[n]).max()) for other in others for n in reference.chunks)
+    difference = max(float(np.abs(chunk - other.chunks[n]).max())
+                     for other in others for n, chunk in reference.chunks.items())
     texts = all(other.texts == reference.texts for other in others)
     plain, drafting = made['continuous+ride'].report, made['continuous+ride+draft'].report
     return {
@@ -74,7 +76,8 @@ def same_across_modes(checkpoint: str, recordings: list[list[Cycle]]) -> dict[st
         'decode_steps_saved_by_drafts': round(1 - drafting.decode_steps / max(1, plain.decode_steps), 4)}
 
 
-def through_node(checkpoint: str, episodes: int, seed: int = HELD_OUT, mode: str = 'continuous+ride+draft') -> tuple[Scores, dict[str, Any]]:
+def through_node(checkpoint: str, episodes: int, seed: int = HELD_OUT,
+                 mode: str = 'continuous+ride+draft') -> tuple[Scores, dict[str, Any]]:
     """Drive held-out episodes through the ROS node, in real time and a domain of their own; -> scores and figures."""
     isolate(os.environ, reserve_domain())
     import rclpy
@@ -87,7 +90,7 @@ def through_node(checkpoint: str, episodes: int, seed: int = HELD_OUT, mode: str
     command = [sys.executable, '-m', 'oxygen_ros.node.main', '--ros-args', '-r', f'__ns:={_NAMESPACE}']
     for name, value in settings.items():
         command += ['-p', f'{name}:={str(value).lower() if isinstance(value, bool) else value}']
-    rclpy.init(args=['--ros-args', '-r', 'joint_trajectory:=actions'])
+    rclpy.init(args=['--ros-args', '-r', 'joint_trajectory:=actions', '--log-level', 'warn'])
     node = Process('node', command)
     examiner = Examiner(episodes, namespace=_NAMESPACE, parameter_overrides=[
         Parameter('seed', value=seed), Parameter('layout_every', value=1), Parameter('pause_s', value=0.3)])
@@ -107,8 +110,8 @@ def through_node(checkpoint: str, episodes: int, seed: int = HELD_OUT, mode: str
         figures = {'mode': mode, 'seconds': round(time.monotonic() - began, 1), 'chunks': examiner.chunks}
         if examiner.status is not None:
             s = examiner.status
-            figures |= {'tokens': s.tokens, 'decode_steps': s.decode_steps, 'drafted': s.drafted, 'accepted': s.accepted,
-                        'misses': s.misses, 'cycles': s.cycles}
+            figures |= {name: getattr(s, name) for name in (
+                'cycles', 'prefills', 'misses', 'tokens', 'decode_steps', 'drafted', 'accepted')}
         return examiner.scores, figures
     finally:
         if node.interrupt() != 0:

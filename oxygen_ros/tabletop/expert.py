@@ -22,7 +22,7 @@ _FREE = 0.03            # no clearance within this horizontal distance, m
 
 
 def chunk(q: np.ndarray, goal: np.ndarray, horizon: int = HORIZON) -> np.ndarray:
-    """The next ``horizon`` joint targets [..., horizon, 7] from joint positions [..., 7] towards fingertip goals [..., 3].
+    """The next ``horizon`` joint targets [..., horizon, 7] from joint positions [..., 7] to fingertip goals [..., 3].
 
     A goal of NaN means: stay. Targets are one PERIOD apart; the first lies one PERIOD ahead.
     """

@@ -1,4 +1,4 @@
-"""Trained weights -> a checkpoint folder in LeRobot's layout, which the node and ``oxygen check`` read like any other."""
+"""Trained weights -> a checkpoint folder in LeRobot's layout, which the node and ``oxygen check`` read like any."""
 from __future__ import annotations
 
 import json
@@ -51,7 +51,7 @@ def export(parameters: Parameters, config: ModelConfig, folder: Path, card: str 
              for name, value in (('min', LOW), ('max', HIGH))}
     for file in (_STATE_FILE, _ACTION_FILE):
         safetensors.numpy.save_file({name: np.array(value) for name, value in stats.items()}, folder / file)
-    (folder / 'oxygen.yaml').write_text('# what LeRobot\'s files do not tell\n'
+    (folder / 'oxygen.yaml').write_text("# what LeRobot's files do not tell\n"
                                         f'state_names: [{", ".join(arm.JOINTS)}]\n')
     if card:
         (folder / 'README.md').write_text(card)

@@ -8,6 +8,7 @@ the same network as the engine's is a test.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -44,9 +45,14 @@ class Batch:
     times: Tensor
 
 
-def initial(config: ModelConfig, seed: int) -> Parameters:
-    """Fresh weights. The position embedding starts as a 2-D sine-cosine table, without which a small tower takes
-    very long to learn where things are; residual branches start small."""
+def initial(config: ModelConfig, seed: int, numbers: Sequence[int] = ()) -> Parameters:
+    """Fresh weights.
+
+    The position embedding starts as a 2-D sine-cosine table, without which a small tower takes very long to learn
+    where things are. The embedding of ``numbers``, ids of tokens that stand for 0, 1, 2 .., starts as waves of the
+    value, so that neighbours look alike: otherwise each bin of the state must be learnt by itself. Residual branches
+    start small.
+    """
     generator = torch.Generator().manual_seed(seed)
     tensors = {}
     for name, shape in names.expected(config).items():
@@ -63,7 +69,16 @@ def initial(config: ModelConfig, seed: int) -> Parameters:
                 tensor[2 * config.expert_width:] = 1.0      # gates begin open
         tensors[name] = tensor
     tensors[names.VISION + 'embeddings.position_embedding.weight'] = _sine_cosine(config)
+    if numbers:
+        tensors[names.LM_HEAD][list(numbers)] = waves(len(numbers), config.width, generator)
     return tensors
+
+
+def waves(count: int, width: int, generator: torch.Generator) -> Tensor:
+    """Rows [count, width] of norm 1 that change smoothly from one to the next: ten waves in random directions."""
+    phase = 2 * math.pi * torch.arange(count)[:, None] / count * torch.tensor([0.5, 1.0, 2.0, 4.0, 8.0])
+    directions = torch.linalg.qr(torch.randn(width, 10, generator=generator))[0].T
+    return torch.cat((phase.sin(), phase.cos()), dim=1) @ directions / 5 ** 0.5
 
 
 def tensor_fan_in(shape: tuple[int, ...]) -> int:
@@ -100,8 +115,8 @@ class Network:
         for i in range(c.vision_layers):
             layer = f'{names.VISION}encoder.layers.{i}.'
             h = self._layer_norm(x, layer + 'layer_norm1')
-            q, k, v = (self._linear(h, f'{layer}self_attn.{part}_proj').view(n, side**2, c.vision_heads, -1).transpose(1, 2)
-                       for part in 'qkv')
+            q, k, v = (self._linear(h, f'{layer}self_attn.{part}_proj').unflatten(-1, (c.vision_heads, -1))
+                       .transpose(1, 2) for part in 'qkv')
             attended = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(x.shape)
             x = x + self._linear(attended, layer + 'self_attn.out_proj')
             h = self._layer_norm(x, layer + 'layer_norm2')
@@ -119,7 +134,8 @@ class Network:
         image_rows = cameras * c.image_tokens
         seen = self.see(batch.images.flatten(0, 1))
         ids = torch.cat((batch.prompt, batch.text), dim=1)
-        x = torch.cat((seen.view(b, image_rows, c.width), F.embedding(ids, p[names.LM_HEAD]) * math.sqrt(c.width)), dim=1)
+        words = F.embedding(ids, p[names.LM_HEAD]) * math.sqrt(c.width)
+        x = torch.cat((seen.view(b, image_rows, c.width), words), dim=1)
         prefix = image_rows + batch.prompt.shape[1]
         rows = image_rows + batch.prompt_rows                       # valid rows of each prefix
         mask, positions = self._layout(batch, prefix, rows)

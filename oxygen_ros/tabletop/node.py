@@ -15,7 +15,6 @@ import json
 import time
 
 import numpy as np
-import rclpy
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
 from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
@@ -41,7 +40,7 @@ class TabletopRobot(Node):
         size = self._integer('camera_size', 64, 'side of the square camera images, px', 16, 1024)
         camera_rate = self._number('camera_rate_hz', 10.0, 'images per second and camera', 0.1, 60.0)
         joint_rate = self._number('joint_rate_hz', 50.0, 'joint states and controller updates per second', 1.0, 1000.0)
-        self._limit = self._number('episode_s', TIME_LIMIT, 'an episode not solved in this time has failed, s', 0.1, 3600)
+        self._limit = self._number('episode_s', TIME_LIMIT, 'an episode not solved in time has failed, s', 0.1, 3600)
         self._pause = self._number('pause_s', 1.5, 'time between a success and the next episode, s', 0.0, 60.0)
         self._layout_every = self._integer('layout_every', 3, 'episodes that share one layout of the cubes', 1, 1000)
 

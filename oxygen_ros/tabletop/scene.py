@@ -12,6 +12,9 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from oxygen_ros.tabletop import arm
+from oxygen_ros.tabletop.task import COLOURS, CUBE, Layout
+
 
 @contextmanager
 def _silent() -> Iterator[None]:
@@ -31,12 +34,9 @@ def _silent() -> Iterator[None]:
 
 
 with _silent():
-    import pybullet
-    import pybullet_data
-from pybullet_utils.bullet_client import BulletClient
-
-from oxygen_ros.tabletop import arm
-from oxygen_ros.tabletop.task import COLOURS, CUBE, Layout
+    import pybullet  # noqa: E402
+    import pybullet_data  # noqa: E402
+    from pybullet_utils.bullet_client import BulletClient  # noqa: E402
 
 CAMERAS = ('front', 'wrist')
 HOME = arm.inverse(np.array([0.54, 0.0, 0.30]))     # rad, where episodes begin in the demo

@@ -12,6 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+import tokenizers
 import torch
 import torch.nn.functional as F
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -23,7 +24,7 @@ from oxygen_ros.model.tokenizer import Tokenizer
 from oxygen_ros.tabletop.batches import MAX_PROMPT, Batches
 from oxygen_ros.tabletop.data import Frames
 from oxygen_ros.tabletop.network import Batch, Network, Parameters, initial
-from oxygen_ros.tabletop.vocabulary import FILE, SIZE
+from oxygen_ros.tabletop.vocabulary import FILE, SIZE, number_ids
 from oxygen_ros.tabletop.warm_up import Where, where
 
 CONFIG = ModelConfig(image=64, patch=16, vision_width=96, vision_layers=3, vision_heads=4, vision_mlp=192, width=128,
@@ -37,15 +38,16 @@ class Plan:
 
     warm_up_steps: of 32 observations, for the tower alone. steps: joint steps of `batch` observations; the learning
     rate falls to zero over the last `fall` of them. text, where: weights of the text loss and of the tower's lesson
-    against the action loss. insulate: keep the gradient of the actions out of everything but the expert. average: memory of the averaged weights, per step.
+    against the action loss. insulate: keep the gradient of the actions out of everything but the expert (knowledge
+    insulation). average: memory of the averaged weights, per step.
     """
 
-    steps: int = 16000
+    steps: int = 6000
     batch: int = 32
     rate: float = 1.5e-3
-    fall: float = 0.4
-    warm_up_steps: int = 1500
-    text: float = 1.0
+    fall: float = 0.6
+    warm_up_steps: int = 1200
+    text: float = 0.5
     where: float = 0.2
     insulate: bool = False
     average: float = 0.998
@@ -67,8 +69,9 @@ class Training:
         self.tokenizer = Tokenizer.from_folder(FILE)
         self.frames = frames
         self.batches = Batches(frames, self.tokenizer, plan.batch, plan.seed)
-        self.held_out = Batches(held_out, self.tokenizer, 128, seed=0)
-        self.parameters: Parameters = initial(CONFIG, plan.seed)
+        self.held_out = Batches(held_out, self.tokenizer, min(128, len(held_out)), seed=0)
+        numbers = number_ids(tokenizers.Tokenizer.from_file(str(FILE)))
+        self.parameters: Parameters = initial(CONFIG, plan.seed, numbers)
         self.lesson = Where(CONFIG, plan.seed)
         for tensor in (*self.parameters.values(), self.lesson.weight, self.lesson.bias):
             tensor.requires_grad_()

@@ -20,7 +20,8 @@ FILE = Path(__file__).parent / 'assets' / 'tokenizer.json'
 SIZE = 512
 SPECIAL = ('<pad>', '<eos>', '<bos>')       # ids 0, 1, 2, as PaliGemma numbers them
 _FIXED = ('Task:', ', State:', ';\nAction: ', 'Subtask: ', 'Memory: ', '\nAnswer: ')
-_CUT = '|'.join([*_FIXED, r' ?\d(?=\d\d(?!\d))', r' (?=\d)', r'\d\d(?!\d)', r'\d', r' ?\p{L}+', r'[^\s\p{L}\d]+', r'\s+'])
+_NUMBER = (r' ?\d(?=\d\d(?!\d))', r' (?=\d)', r'\d\d(?!\d)', r'\d')
+_CUT = '|'.join([*_FIXED, *_NUMBER, r' ?\p{L}+', r'[^\s\p{L}\d]+', r'\s+'])
 
 
 def train() -> Tokenizer:
@@ -34,6 +35,11 @@ def train() -> Tokenizer:
                                   initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()))
     tokenizer.train_from_iterator(_corpus(), trainer)
     return tokenizer
+
+
+def number_ids(tokenizer: Tokenizer) -> list[int]:
+    """Ids of the tokens '00' to '99' in order."""
+    return [tokenizer.token_to_id(f'{number:02d}') for number in range(100)]
 
 
 def _corpus() -> list[str]:

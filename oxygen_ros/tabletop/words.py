@@ -41,7 +41,8 @@ def ask(kind: str, layout: Layout, rng: np.random.Generator) -> tuple[str, str]:
         return NARRATION_SEED, ''
     if kind == 'memory':
         return MEMORY_SEED, ''
-    colour = str(rng.choice(list(layout.cubes) if kind == 'distance' else COLOURS)) if '{}' in QUESTIONS[kind][0] else ''
+    colours = {'where': COLOURS, 'distance': list(layout.cubes)}.get(kind, [''])
+    colour = str(rng.choice(colours))
     return question_seed(_spoken(QUESTIONS[kind], colour, rng)), colour
 
 
