@@ -9,6 +9,11 @@ from rich.table import Table
 from oxygen_ros.bench.results import STAGES
 
 
+def brief(result: dict[str, Any], console: Console) -> None:
+    """Print the few figures that tell whether all is well."""
+    console.print(_frames(result['runs'] + result['references']), _verdicts(result['verdicts']))
+
+
 def show(result: dict[str, Any], console: Console) -> None:
     """Print everything that a person compares."""
     w, c = result['workload'], result['ceilings']
@@ -28,7 +33,7 @@ def show(result: dict[str, Any], console: Console) -> None:
 def _table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify='left')
     for i, column in enumerate(columns):
-        table.add_column(column, justify='right' if i else 'left')
+        table.add_column(column, justify='right' if i else 'left', no_wrap=not i)
     return table
 
 
@@ -45,8 +50,8 @@ def _frames(runs: list[dict[str, Any]]) -> Table:
 
 
 def _text(runs: list[dict[str, Any]]) -> Table:
-    table = _table('text (ms are medians)', 'mode', '1st token', 'request', 'decode step', 'requests in it',
-                   'steps/sentence', 'drafts right')
+    table = _table('text (ms are medians)', 'mode', '1st token', 'request', 'decode step', 'batch',
+                   'steps per sentence', 'drafts right')
     for r in runs:
         if r['tokens_per_frame']:
             table.add_row(
@@ -87,3 +92,10 @@ def _verdicts(verdicts: list[dict[str, Any]]) -> Table:
         table.add_row(v['name'], f'{v["value"]:.4g}', spread, f'{">=" if v["at_least"] else "<="} {v["bound"]:g}',
                       'holds' if v['holds'] else '[bold red]NO')
     return table
+
+
+if __name__ == '__main__':  # the few figures of a file that was written before
+    import json
+    import sys
+    with open(sys.argv[1]) as file:
+        brief(json.load(file), Console(width=100))

@@ -29,11 +29,15 @@ Emit = Callable[[FromEngine], None]
 class Runner(Protocol):
     """One frame at a time. count: totals of tokens, drafted, accepted. recorder: what the network did."""
 
+    policy: Policy
     count: Counter[str]
     recorder: Recorder
 
     def cycle(self, observation: Observation, asks: Sequence[Ask]) -> None:
         """Emit a chunk for the observation, and the text that belongs to this frame."""
+
+    def finish(self) -> None:
+        """Say what is still to be said."""
 
     def copied(self, frames: Callable[[], None]) -> int:
         """KV bytes that are copied while `frames` runs."""
@@ -51,7 +55,7 @@ class EngineRunner:
 
     def __init__(self, policy: Policy, workload: Workload, clock: Clock, emit: Emit, options: dict[str, object],
                  padded: bool = False, wrong_drafts: bool = False) -> None:
-        self.recorder = Recorder(clock)
+        self.policy, self.recorder = policy, Recorder(clock)
         sized = SizedPolicy(policy, workload.prompt, padded)
         net = self._net = copy.copy(policy.net)  # the same weights; graphs belong to one engine's pool
         sized.net = Probe(net, self.recorder)
@@ -75,6 +79,10 @@ class EngineRunner:
                 if not self.engine.step():
                     break
 
+    def finish(self) -> None:
+        """As Runner.finish."""
+        self.engine.speak()
+
     def copied(self, frames: Callable[[], None]) -> int:
         """As Runner.copied: every operation is watched; fixed-shape passes run without being captured."""
         if self._net.graphs is not None:
@@ -88,24 +96,27 @@ class PeerRunner:
     """The peers: actions, then each request from pixels again, one token at a time, all within the frame."""
 
     def __init__(self, policy: Policy, net: PeerNet, workload: Workload, clock: Clock, emit: Emit) -> None:
-        self.recorder, self.count = Recorder(clock), Counter()
+        self.policy, self.recorder, self.count = policy, Recorder(clock), Counter()
         self.net, self._emit = net, emit
-        self._policy = SizedPolicy(policy, workload.prompt, padded=True)
+        self._sized = SizedPolicy(policy, workload.prompt, padded=True)
         self._prompt, self._present = workload.prompt, workload.cameras * policy.config.image_tokens
         self._size = torch.empty((), dtype=net.dtype).element_size()
 
     def cycle(self, observation: Observation, asks: Sequence[Ask]) -> None:
         """As Runner.cycle."""
-        prepared = self._policy.prepare(observation)
+        prepared = self._sized.prepare(observation)
         cache = self._prefill(prepared)
         noise = torch.randn(self.net.config.horizon, self.net.config.action_dim,
                             generator=torch.Generator().manual_seed(1 + observation.sequence))
         works = counting.expert(self.net.config, len(cache.seen), len(self.net.times), self._size)
         actions = self.recorder.run('denoise', lambda: self.net.denoise(noise, cache), works)
-        chunk = self._policy.finish(actions.cpu(), observation)
+        chunk = self._sized.finish(actions.cpu(), observation)
         self._emit(Chunk(observation.sequence, observation.stamp, 0, 0, chunk))
         for ask in asks:
             self._answer(ask, prepared)
+
+    def finish(self) -> None:
+        """As Runner.finish: nothing is ever left."""
 
     def copied(self, frames: Callable[[], None]) -> int:
         """As Runner.copied: the network counts where it copies."""
@@ -127,7 +138,7 @@ class PeerRunner:
 
     def _answer(self, ask: Ask, prepared: Prepared) -> None:
         cache = self._prefill(prepared)
-        ids, pending = [], self._policy.tokenizer.encode(ask.seed)
+        ids, pending = [], self._sized.tokenizer.encode(ask.seed)
         for i in range(ask.max_tokens):
             segment = Segment(len(pending), 1, 0, ((0, len(cache.seen)),), outputs=1)
             works = counting.language(self.net.config, [segment], self._size)
@@ -136,6 +147,6 @@ class PeerRunner:
             token = int(logits.argmax())
             ids, pending = [*ids, token], [token]
             self.count['tokens'] += 1
-            text = self._policy.tokenizer.decode(ids)
+            text = self._sized.tokenizer.decode(ids)
             reason = 'length' if len(ids) == ask.max_tokens else ''
             self._emit(Speech(ask.request_id, ask.channel, i, 0, 0, (token,), text, text, bool(reason), reason))
