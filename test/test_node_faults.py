@@ -202,6 +202,18 @@ def test_the_engine_may_be_killed_and_comes_back(arm):
     assert cycles == sorted(cycles), 'counters go on over the restart'
 
 
+def test_an_engine_that_hangs_is_said_long_before_it_is_replaced(arm):
+    robot = arm()
+    robot.moves()
+    engine = engine_of(robot)
+    engine.suspend()
+    robot.says('engine: no sign of life for')
+    robot.says('the chunk has run out')  # it was good: it is finished
+    engine.resume()
+    robot.moves()
+    robot.says('engine: silent is over')
+
+
 @pytest.mark.parametrize('instruction, expected', [('nan', 'observation: .*not finite'),
                                                    ('short', r'observation: .*\[4, 2\] instead of \[10, 2\]'),
                                                    ('reject too dark', 'observation: too dark')])

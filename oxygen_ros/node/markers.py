@@ -13,6 +13,7 @@ from oxygen_ros.node.messages import time
 
 _PATH, _END, _TEXT = ColorRGBA(r=0.1, g=0.8, b=0.9, a=0.9), ColorRGBA(r=1.0, g=0.6, b=0.1, a=1.0), ColorRGBA(
     r=1.0, g=1.0, b=1.0, a=1.0)
+_LONGEST = 500  # characters that are drawn
 _ABOVE = 1.2  # m, of the sentence over the base
 
 
@@ -30,7 +31,7 @@ class Markers:
 
     def said(self, sentence: str) -> None:
         """Show a finished sentence."""
-        self._sentence = sentence
+        self._sentence = ''.join(c if c.isprintable() else ' ' for c in sentence)[:_LONGEST]
         self._show()
 
     def plan(self, positions: Mapping[str, np.ndarray]) -> None:

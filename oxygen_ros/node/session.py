@@ -6,6 +6,7 @@ due; events of the engine come as they are made, so that speech does not wait fo
 from __future__ import annotations
 
 import time
+from collections import deque
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,6 +31,9 @@ from oxygen_ros.node.status import EngineTotals, Pace
 
 if TYPE_CHECKING:
     from oxygen_ros.node.inference_node import InferenceNode
+
+_SILENCE = SECOND * 4 // 5   # three heartbeats of the engine and a little
+_SHOWN = 200                 # characters of a text from outside that go into a log line
 
 
 class Session:
@@ -56,6 +60,8 @@ class Session:
         self._next_cycle = 0
         self._troubles: dict[str, Problem] = {}  # found outside of the inputs, until they are over
         self._moved = False
+        self._heard = time.monotonic_ns()        # when the engine last gave a sign of life
+        self._latencies: deque[int] = deque(maxlen=10)
         if node.parameters.robot_description:
             self.robot_model.read(node.parameters.robot_description)
 
@@ -107,6 +113,7 @@ class Session:
         period = round(SECOND / parameters.cycle_rate_hz)
         problems = [*self._troubles.values(), *self.robot_model.problems(),
                     *self.inputs.problems(now, clock, parameters.max_skew_s)]
+        problems += self._silence(now)
         if not self._instruction:
             problems.append(Problem('task', 'empty', 'no instruction: publish one, or set the parameter instruction'))
         thinking = self.engine.busy
@@ -120,6 +127,15 @@ class Session:
         self._tell(problems, now)
         if any(problem.blocking for problem in problems):
             self._stop_moving()
+
+    def _silence(self, now: int) -> list[Problem]:
+        """An engine that is quiet for longer than its work explains: it may hang, and be replaced in a while. The robot
+        goes on with the chunk that it has."""
+        silent = now - self._heard
+        if not self.engine.ready or silent <= max(_SILENCE, 2 * max(self._latencies, default=0)):
+            return []
+        return [Problem('engine', 'silent', f'no sign of life for {silent / SECOND:.1f} s: it hangs, or the machine is '
+                        'too busy', blocking=False)]
 
     def _tell(self, problems: list[Problem], now: int) -> None:
         begun, over = self.notices.update(problems, now)
@@ -165,6 +181,8 @@ class Session:
     # --- from the engine -----------------------------------------------------------------------------------------
     def handle(self, event: FromEngine | Described) -> None:
         """One event of the engine, or of a reader of ours."""
+        if not isinstance(event, Described):
+            self._heard = time.monotonic_ns()
         match event:
             case Speech():
                 if (speech := self.requests.take(event)) is not None:
@@ -189,6 +207,7 @@ class Session:
                     self._stop_moving()
 
     def _on_chunk(self, chunk: Chunk) -> None:
+        self._latencies.append(chunk.ready_ns - chunk.received_ns)
         state = self._sent.get(chunk.sequence)
         if not self.active or self.paused or state is None or chunk.sequence < self._barrier:
             return
@@ -219,12 +238,14 @@ class Session:
 
     # --- from topics and services --------------------------------------------------------------------------------
     def on_task(self, message) -> None:
-        text = message.data.strip()
-        if not text:
-            self._log.warning(f'task rejected: it is empty; going on with {self._instruction!r}')
-        elif text != self._instruction:
+        try:
+            text = messages.task(message)
+        except ValueError as error:
+            self._log.warning(f'task rejected: {error}; going on with {self._instruction[:_SHOWN]!r}')
+            return
+        if text != self._instruction:
             self._instruction = text
-            self._log.info(f'task: {text!r}')
+            self._log.info(f'task: {text[:_SHOWN]!r}')
 
     def on_description(self, message) -> None:
         self.robot_model.read(message.data)
@@ -250,7 +271,7 @@ class Session:
             ask = self.requests.open(Ask(message.request_id, message.seed, message.channel or 'question'))
             detail = str(error)
         if detail:
-            self._log.warning(f'request {ask.request_id!r} refused: {detail}', throttle_duration_sec=5.0)
+            self._log.warning(f'request {ask.request_id[:_SHOWN]!r} refused: {detail}', throttle_duration_sec=5.0)
             self._publish_speech(self.requests.take(refusal(ask, detail)))
 
     def on_cancel(self, message) -> None:
@@ -310,5 +331,5 @@ class Session:
         stamp = self._node.clock_ns()
         self.interface.speech.publish(messages.speech_token(speech, stamp))
         if text := self.requests.news(speech, self._node.parameters.speech.say_unchanged):
-            self.interface.said.publish(String(data=text))
+            self.interface.said.publish(String(data=messages.sendable(text)))
             self.markers.said(text)
