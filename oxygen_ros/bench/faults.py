@@ -39,8 +39,8 @@ def faults(only: tuple[str, ...] = (), rounds: int = 50, pairs: int = 10_000, js
         for outcome in _run(Path(folder), only, rounds, pairs):
             outcomes.append(outcome)
             table.add_row(*_row(outcome))
-            console.print(f'{outcome.name}: {"holds" if outcome.holds else "; ".join(outcome.faults)}', highlight=False,
-                          markup=False, soft_wrap=True)
+            verdict = '; '.join(outcome.faults) or ('late' if outcome.late else 'holds')
+            console.print(f'{outcome.name}: {verdict}', highlight=False, markup=False, soft_wrap=True)
     if not outcomes:
         print(f'oxygen bench faults: no fault is called like {", ".join(only)}', file=sys.stderr)
         return 2
@@ -87,5 +87,6 @@ def _row(o: Outcome) -> tuple[str, ...]:
     def change(pair: tuple[float, float] | None, form: str) -> str:
         return '' if pair is None else f'{pair[0]:{form}} > {pair[1]:{form}}'
 
+    verdict = 'holds' if o.holds else '[bold red]NO' if o.faults else '[bold red]late'
     return (o.name, figure(o.noticed), figure(o.within, 'g'), figure(o.still), figure(o.recovered), str(o.messages),
-            str(o.bad), change(o.memory, '.0f'), change(o.kv, 'd'), 'holds' if o.holds else '[bold red]NO')
+            str(o.bad), change(o.memory, '.0f'), change(o.kv, 'd'), verdict)

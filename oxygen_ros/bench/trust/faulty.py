@@ -7,12 +7,15 @@ allocates, as a checkpoint does that is too big, more than there is.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from oxygen_ros.engine import wire
-from oxygen_ros.engine.engine import Engine
 from oxygen_ros.engine.options import EngineOptions
 from oxygen_ros.engine.worker import build
 from oxygen_ros.model.observation import Observation
+
+if TYPE_CHECKING:  # the node never imports torch
+    from oxygen_ros.engine.engine import Engine
 
 
 def make(options: EngineOptions, emit: Callable[[wire.FromEngine], None]) -> tuple[Engine, wire.Ready]:
