@@ -9,7 +9,7 @@ from oxygen_ros.engine.wire import Ask, Chunk, Speech
 from oxygen_ros.model.checkpoint import load
 from oxygen_ros.model.names import random_tensors
 from oxygen_ros.model.observation import Observation
-from oxygen_ros.tabletop import words
+from oxygen_ros.tabletop import cli, data, words
 from oxygen_ros.tabletop.batches import Batches, normaliser
 from oxygen_ros.tabletop.data import Frames, make_frames
 from oxygen_ros.tabletop.export import export
@@ -44,6 +44,20 @@ def test_frames_are_seeded_and_differ_by_shard(frames):
         np.testing.assert_array_equal(a, b)
     assert (frames.q != other.q).any() and (frames.images != other.images).any()
     assert len(Frames.join([frames, other]).take(np.arange(5))) == 5
+
+
+def test_data_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    monkeypatch.setattr(data, 'SHARD', 6)
+    with pytest.raises(FileNotFoundError, match='oxygen tabletop data'):
+        data.load_data(tmp_path)
+    data.make_data(tmp_path, 12)
+    first, second = sorted(tmp_path.glob('*.npz'))
+    before, whole = first.stat().st_mtime_ns, data.load_data(tmp_path)
+    second.unlink()
+    data.make_data(tmp_path, 12)
+    assert first.stat().st_mtime_ns == before and not list(tmp_path.glob('*.part'))
+    np.testing.assert_array_equal(data.load_data(tmp_path).images, whole.images)
+    assert len(whole) == 12 and len(data.load_data(tmp_path, limit=7)) == 7
 
 
 def test_batches_are_seeded_and_carry_the_truth(frames, served):
@@ -149,3 +163,5 @@ def test_training_learns_and_goes_on_exactly_where_it_stopped(frames, tmp_path):
     for name, tensor in whole['parameters'].items():
         assert torch.equal(tensor, parts['parameters'][name])
     assert any(not torch.equal(tensor, fresh[name]) for name, tensor in whole['parameters'].items())
+    cli.plot(tmp_path / 'parts' / 'log.jsonl', tmp_path / 'curve.png')
+    assert (tmp_path / 'curve.png').stat().st_size > 5000
