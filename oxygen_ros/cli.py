@@ -22,7 +22,7 @@ VERBS = {
     'demo': Verb('oxygen_ros.demo.run:demo', 'run a simulated robot and the node for a while, show it, write a report'),
     'check': Verb('oxygen_ros.check:check', 'tell whether a checkpoint can be served and fits a robot'),
     'ask': Verb('oxygen_ros.ask:ask', 'ask the running robot something and read the answer as it is made'),
-    'bench': Verb('oxygen_ros.bench.run:VERBS', 'measure the engine: modes side by side, floors, deadlines'),
+    'bench': Verb('oxygen_ros.bench.run:VERBS', 'measure: modes side by side, floors, deadlines, faults, soak'),
     'tabletop': Verb('oxygen_ros.tabletop.cli:VERBS', 'make the data of the embedded robot, train it, evaluate it'),
 }
 

@@ -20,11 +20,13 @@ from oxygen_ros.bench import report
 from oxygen_ros.bench.ceilings import CeilingMeter
 from oxygen_ros.bench.clock import Clock, Kind
 from oxygen_ros.bench.decode import DecodeSteps
+from oxygen_ros.bench.faults import faults
 from oxygen_ros.bench.load import load_random
 from oxygen_ros.bench.modes import MODES, REFERENCES, Track
 from oxygen_ros.bench.paced import paced
 from oxygen_ros.bench.peer import PeerNet
 from oxygen_ros.bench.results import summarise, verdicts
+from oxygen_ros.bench.soak import soak
 from oxygen_ros.bench.workload import Arrivals, Workload
 from oxygen_ros.model.errors import CheckpointError
 from oxygen_ros.model.names import random_tensors
@@ -180,4 +182,4 @@ class Bench:
                 steps.round()
 
 
-VERBS = {'engine': engine, 'paced': paced}
+VERBS = {'engine': engine, 'paced': paced, 'faults': faults, 'soak': soak}

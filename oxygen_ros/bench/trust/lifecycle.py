@@ -129,8 +129,8 @@ def shutdown(folder: Path, phase: str, number: int = signal.SIGINT) -> Outcome:
             outcome.faults.append('the node printed a traceback')
         if phase in ('moving', 'speaking') and live.motion.held < live.motion.moved:
             outcome.faults.append('the robot was not told to hold')
-        if left := live.speech.unanswered():
-            outcome.faults.append(f'{len(left)} requests have not ended')
+        if live.speech.asked:
+            outcome.faults.append(f'{len(live.speech.asked)} requests have not ended')
     live.close()
     return _finished(live, outcome)
 

@@ -68,9 +68,9 @@ class MotionWitness:
         elif (rows < self.limits.low - _ROUNDING).any() or (rows > self.limits.high + _ROUNDING).any():
             self._count('out of limits', f'{rows.min(axis=0).tolist()} .. {rows.max(axis=0).tolist()}')
         elif moving:
-            speed = np.abs(np.diff(rows, axis=0)) / np.diff(times)[:, None]
-            if (np.diff(times) <= 0).any() or (speed > self.limits.speed * (1 + 1e-3) + _ROUNDING).any():
-                self._count('out of limits', f'speed {speed.max(axis=0).tolist()} at due times {times.tolist()}')
+            steps, spans = np.abs(np.diff(rows, axis=0)), np.diff(times)[:, None]
+            if (spans <= 0).any() or (steps > self.limits.speed * (1 + 1e-3) * spans + _ROUNDING).any():
+                self._count('out of limits', f'steps of {steps.max(axis=0).tolist()} at due times {times.tolist()}')
         if moving and times[-1] <= stamp:
             self._count('stale', f'published at {stamp:.3f}, last due at {times[-1]:.3f}')
         if moving and stamp > self.expires:
@@ -123,10 +123,6 @@ class SpeechWitness:
             self._ended.add(request_id)
             self._begun.pop(request_id, None)
             self.asked.pop(request_id, None)
-
-    def unanswered(self) -> list[str]:
-        """What was asked and has not ended."""
-        return list(self.asked)
 
     def findings(self) -> dict[str, tuple[int, str]]:
         """What was wrong: kind -> (how often, the first example)."""
