@@ -49,7 +49,8 @@ def speech_token(speech: Speech, stamp: int) -> SpeechToken:
     return SpeechToken(
         header=Header(stamp=time(stamp)), request_id=speech.request_id, channel=speech.channel,
         sequence=speech.sequence, observation=speech.observation, token_ids=array('i', speech.token_ids),
-        delta=sendable(speech.delta), text=sendable(speech.text), is_final=speech.final, finish_reason=speech.reason, detail=speech.detail)
+        delta=sendable(speech.delta), text=sendable(speech.text), is_final=speech.final, finish_reason=speech.reason,
+        detail=speech.detail)
 
 
 def sendable(text: str) -> str:
