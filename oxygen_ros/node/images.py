@@ -6,13 +6,19 @@ take them, blue first.
 """
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 
-import cv2
-import numpy as np
+# Read when OpenCV is loaded. A broken header may promise more pixels than there is memory (OpenCV stops at 2**30), and
+# what is wrong with a picture is said by us, once, not by OpenCV for every frame.
+os.environ.setdefault('OPENCV_IO_MAX_IMAGE_PIXELS', str(2**26))
+os.environ.setdefault('OPENCV_LOG_LEVEL', 'SILENT')
 
-from oxygen_ros.contract import Transform
+import cv2  # noqa: E402
+import numpy as np  # noqa: E402
+
+from oxygen_ros.contract import Transform  # noqa: E402
 
 _COLOUR = {  # encoding: (bytes per value, channels, where red, green and blue are)
     'rgb8': (1, 3, 'rgb'), 'bgr8': (1, 3, 'bgr'), 'rgba8': (1, 4, 'rgb'), 'bgra8': (1, 4, 'bgr'),
@@ -69,6 +75,8 @@ def compressed_to_rgb(msg) -> np.ndarray:
     if _DEPTH.fullmatch(source) or _DEPTH.fullmatch(stored):
         raise ImageError(_refusal(f'format {msg.format!r}', source))
     data = np.frombuffer(msg.data, np.uint8)
+    if _cut_off(data):
+        raise ImageError(f'format {msg.format!r}: {data.size} bytes without the end of a picture: it is cut off')
     try:
         pixels = cv2.imdecode(data, cv2.IMREAD_UNCHANGED) if data.size else None
     except cv2.error:
@@ -82,6 +90,13 @@ def compressed_to_rgb(msg) -> np.ndarray:
         pixels = pixels[..., None]
     order = 'grey' if pixels.shape[2] < 3 else 'rgb' if re.search(r'compressed rgb', stored) else 'bgr'
     return _ordered(_eight_bits(pixels), order)
+
+
+def _cut_off(data: np.ndarray) -> bool:
+    """Whether a JPEG or PNG lacks its end marker: OpenCV would fill the rest with grey. Drivers may pad with zeros."""
+    head, tail = data[:4].tobytes(), data[-4096:].tobytes().rstrip(b'\0')
+    return (head.startswith(b'\xff\xd8') and b'\xff\xd9' not in tail) or (
+        head == b'\x89PNG' and b'IEND' not in tail)
 
 
 def transformed(pixels: np.ndarray, transforms: Iterable[Transform]) -> np.ndarray:

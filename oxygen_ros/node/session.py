@@ -241,7 +241,8 @@ class Session:
         try:
             text = messages.task(message)
         except ValueError as error:
-            self._log.warning(f'task rejected: {error}; going on with {self._instruction[:_SHOWN]!r}')
+            self._log.warning(f'task rejected: {error}; going on with {self._instruction[:_SHOWN]!r}',
+                              throttle_duration_sec=1.0)
             return
         if text != self._instruction:
             self._instruction = text
