@@ -22,8 +22,8 @@ _ACTION_FILE = 'policy_postprocessor_step_0_unnormalizer_processor.safetensors'
 _MODES = {'VISUAL': 'IDENTITY', 'STATE': 'MIN_MAX', 'ACTION': 'MIN_MAX'}
 
 
-def export(parameters: Parameters, config: ModelConfig, folder: Path, card: str = '') -> None:
-    """Write the folder: weights, config, processors with their statistics, tokenizer, and the model card."""
+def export(parameters: Parameters, config: ModelConfig, folder: Path) -> None:
+    """Write the folder: weights, config, processors with their statistics, tokenizer."""
     folder.mkdir(parents=True, exist_ok=True)
     weights = {name: tensor.detach().contiguous() for name, tensor in parameters.items()}
     safetensors.torch.save_file(weights, folder / 'model.safetensors', {'format': 'pt'})
@@ -53,8 +53,6 @@ def export(parameters: Parameters, config: ModelConfig, folder: Path, card: str 
         safetensors.numpy.save_file({name: np.array(value) for name, value in stats.items()}, folder / file)
     (folder / 'oxygen.yaml').write_text("# what LeRobot's files do not tell\n"
                                         f'state_names: [{", ".join(arm.JOINTS)}]\n')
-    if card:
-        (folder / 'README.md').write_text(card)
 
 
 def _write(path: Path, content: dict) -> None:
