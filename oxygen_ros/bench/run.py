@@ -26,6 +26,7 @@ from oxygen_ros.bench.modes import MODES, REFERENCES, Track
 from oxygen_ros.bench.paced import paced
 from oxygen_ros.bench.peer import PeerNet
 from oxygen_ros.bench.results import summarise, verdicts
+from oxygen_ros.bench.ros import ros
 from oxygen_ros.bench.soak import soak
 from oxygen_ros.bench.workload import Arrivals, Workload
 from oxygen_ros.model.errors import CheckpointError
@@ -182,4 +183,4 @@ class Bench:
                 steps.round()
 
 
-VERBS = {'engine': engine, 'paced': paced, 'faults': faults, 'soak': soak}
+VERBS = {'engine': engine, 'paced': paced, 'faults': faults, 'soak': soak, 'ros': ros}

@@ -1,0 +1,1 @@
+"""Programs of ``oxygen bench ros``: a robot with real-sized pictures, and the node with a stop-watch."""
