@@ -211,7 +211,7 @@ class Contract(Strict):
         """The same contract with the stricter of its own limits and a URDF's: joint -> (least, most, fastest)."""
         actions = []
         for action in self.actions:
-            if action.joint in urdf:
+            if action.joint is not None and action.joint in urdf:
                 low, high, fastest = urdf[action.joint]
                 if action.position is not None:
                     low, high = max(low, action.position[0]), min(high, action.position[1])
@@ -239,7 +239,7 @@ class Contract(Strict):
         for out, (i, action) in enumerate((i, a) for i, a in enumerate(self.actions) if a.joint):
             values = actions[:, i].astype(np.float64)
             if self.semantics == 'relative_position' and not action.absolute:
-                values = values + float(state[column[action.joint]])
+                values = values + float(state[column[action.label]])
             slope, intercept = action.line
             targets[:, out] = (values - intercept) / slope
         return targets
@@ -254,7 +254,7 @@ class Contract(Strict):
             slope, intercept = action.line
             actions[:, i] = targets[:, i] * slope + intercept
             if self.semantics == 'relative_position' and not action.absolute:
-                actions[:, i] -= float(state[column[action.joint]])
+                actions[:, i] -= float(state[column[action.label]])
         return actions
 
     def mismatches(self, cameras: Iterable[str], state_dim: int, action_dim: int) -> list[str]:

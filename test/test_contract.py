@@ -57,7 +57,7 @@ def changed(path: str, value) -> dict:
     ('actions.1.velocty', 1, ['actions[1] (wrist).velocty', 'spelling']),
     ('actions.1.velocity', -1, ['actions[1] (wrist).velocity', '-1']),
     ('actions.0.position', [1, -1], ['actions[0] (elbow)', 'least']),
-    ('actions.0.position', None, ['elbow', 'no limits', 'URDF']),
+    ('actions.0.position', None, ['elbow', 'no limits', 'limits: urdf']),
     ('actions.0.joint', 'shoulder', ['shoulder', 'not in state']),
     ('actions.0.scale', 0, ['actions[0] (elbow)', 'scale']),
     ('actions.0.gripper', {'policy_open': 1, 'policy_closed': 1, 'robot_open': 0, 'robot_closed': 1},

@@ -85,14 +85,12 @@ def soak(minutes: float = 10.0, json: Path | None = None, plot: Path | None = No
 
 def _rest(live: Live) -> int:
     """KV bytes of one observation and nothing else: after the first task, between two narrations."""
-    assert live.robot is not None
     live.robot.task(_TASKS[0])
     live.moves(25)
     return live.at_rest().kv_bytes
 
 
 def _work(live: Live, seconds: float, rng: random.Random) -> list[Sample]:
-    assert live.robot is not None
     samples: list[Sample] = []
     began = last = time.monotonic()
     messages, tokens = live.motion.messages, live.status.tokens if live.status else 0
@@ -117,7 +115,6 @@ def _work(live: Live, seconds: float, rng: random.Random) -> list[Sample]:
 
 def _disturb(live: Live, rng: random.Random, recent: list[str]) -> None:
     """One thing that people do to a robot that works."""
-    assert live.robot is not None
     what = rng.random()
     if what < 0.02:
         live.robot.task(rng.choice(_TASKS))

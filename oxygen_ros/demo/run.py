@@ -90,7 +90,7 @@ def demo(seconds: float = 30.0, report: Path = Path('demo_report.json'), ask_eve
     try:
         report.write_text(json.dumps(figures, indent=2) + '\n')
     except OSError as error:
-        faults.append(f'cannot write {report}: {error.strerror}')
+        faults.insert(0, f'cannot write {report}: {error.strerror}')
     _summarise(console, figures, report)
     if faults:
         print(f'oxygen demo: {faults[0]}', file=sys.stderr)

@@ -92,7 +92,7 @@ class Supervisor:
                         wire.Speech(message.request_id, message.channel, -1, 0, 0, (), '', ''))
                 case wire.Reset():
                     self._waiting = None
-            if self._ready:
+            if self._ready and self._process is not None:
                 self._process.send(message)
             return self._ready
 
@@ -216,7 +216,8 @@ class Supervisor:
 
     def _give(self, message: wire.Observe) -> None:
         self._given, self._waiting = message, None
-        self._process.send(message)
+        if self._process is not None:
+            self._process.send(message)
 
     def _end_requests(self, reason: wire.FinishReason, detail: str) -> None:
         with self._lock:

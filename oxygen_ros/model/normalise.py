@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 
@@ -57,19 +57,19 @@ class Normaliser:
             raise CheckpointError(f'{what}: statistics of unequal length: {len(low)} and {len(high)}')
         spread = high if mode == 'MEAN_STD' else high - low
         _refuse(spread < 0, what, names, f'{" and ".join(READS[mode])} are the wrong way round')
-        eps = np.asarray(eps or _EPS[flavour], spread.dtype)
+        least = np.asarray(eps or _EPS[flavour], spread.dtype)
         if flavour == 'openpi':
-            scale = divisor = spread + eps
+            scale = divisor = spread + least
         elif mode == 'MEAN_STD':
-            scale, divisor = spread, spread + eps
+            scale, divisor = spread, spread + least
         else:
-            scale = divisor = np.where(spread == 0, eps, spread)
+            scale = divisor = np.where(spread == 0, least, spread)
         still = spread < flat
         if on_flat == 'refuse':
             _refuse(still, what, names, f'range below {flat:g}: did not move in the training data')
         notes = tuple(f'{_label(what, i, names)}: range {spread[i]:.3g} in the training data counts as {flat:g} on the '
-                      'way in' for i in np.flatnonzero(still))
-        return cls(mode, low, np.where(still, np.asarray(flat, divisor.dtype), divisor), scale, notes)
+                      'way in' for i in np.flatnonzero(still).tolist())
+        return cls(cast(Mode, mode), low, np.where(still, np.asarray(flat, divisor.dtype), divisor), scale, notes)
 
     @property
     def dim(self) -> int:
@@ -111,5 +111,5 @@ def _label(what: str, index: int, names: Sequence[str]) -> str:
 
 def _refuse(bad: np.ndarray, what: str, names: Sequence[str], why: str) -> None:
     if bad.any():
-        labels = ', '.join(_label(what, i, names) for i in np.flatnonzero(bad))
+        labels = ', '.join(_label(what, i, names) for i in np.flatnonzero(bad).tolist())
         raise CheckpointError(f'{labels}: {why}; compute the statistics of the data set again')

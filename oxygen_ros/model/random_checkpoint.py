@@ -57,7 +57,7 @@ def _save(file: BinaryIO, shapes: Mapping[str, Shape], get: Callable[[str], Tens
     text += b' ' * (-len(text) % 8)   # data begin aligned
     file.write(len(text).to_bytes(8, 'little') + text)
     for name in shapes:
-        file.write(get(name).to(torch_dtype).view(-1).view(torch.uint8).numpy())
+        file.write(get(name).to(torch_dtype).view(-1).view(torch.uint8).numpy().data)
 
 
 def _openpi(folder: Path, config: ModelConfig, statistics: Mapping[str, Mapping[str, np.ndarray]]) -> None:

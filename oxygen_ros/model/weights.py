@@ -58,7 +58,7 @@ class Weights:
             return tensor
         with open(self.path, 'rb') as file:
             file.seek(entry.start)
-            read = file.readinto(memoryview(tensor.view(-1).view(torch.uint8).numpy()))
+            read = file.readinto(memoryview(tensor.view(-1).view(torch.uint8).numpy().data))
         if read != entry.size:
             raise CheckpointError(f'{self.path}: {name} ends early; {_COPY}')
         if not all(bound.isfinite() for bound in tensor.aminmax()):   # no temporary, unlike isfinite()

@@ -7,6 +7,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from lifecycle_msgs.msg import Transition
 from rclpy.callback_groups import ReentrantCallbackGroup
@@ -41,7 +42,7 @@ class InferenceNode(LifecycleNodeMixin, Node):
     the state is still "unconfigured". ``trigger_configure`` called directly blocks instead.
     """
 
-    def __init__(self, make_engine: Callable[..., Supervisor] = Supervisor, **options: object) -> None:
+    def __init__(self, make_engine: Callable[..., Supervisor] = Supervisor, **options: Any) -> None:
         Node.__init__(self, 'oxygen', **options)
         # Of their own, so that one that waits for the model does not keep the others from being answered.
         waiting = ReentrantCallbackGroup()
@@ -51,7 +52,7 @@ class InferenceNode(LifecycleNodeMixin, Node):
         self._engine: Supervisor | None = None
         self._answer: Ready | Failed | None = None  # of the engine that is being loaded
         self._answered = threading.Event()
-        self._loading = Future()
+        self._loading: Future[None] = Future()
         self._events: deque[FromEngine | Described] = deque()
         self._wake = self.create_guard_condition(self._drain)
         self.session: Session | None = None
@@ -66,7 +67,8 @@ class InferenceNode(LifecycleNodeMixin, Node):
             JumpThreshold(min_forward=None, min_backward=Duration(nanoseconds=-1), on_clock_change=True),
             post_callback=self._on_jump)
         if self.parameters.autostart:
-            self._starter = self.create_timer(0.0, self._start, callback_group=waiting, clock=self.steady)
+            self._starter = self.create_timer(0.0, self._start, callback_group=waiting,  # type: ignore[arg-type]
+                                              clock=self.steady)  # rclpy's types know no coroutine
 
     @property
     def parameters(self) -> NodeParameters:
@@ -142,19 +144,21 @@ class InferenceNode(LifecycleNodeMixin, Node):
     def _configure(self) -> None:
         self._begin_loading()
         self._answered.wait()  # set already, unless trigger_configure was called directly
-        answer, contract = self._answer, self._contract
+        answer, contract, engine = self._answer, self._contract, self._engine
+        assert answer is not None and contract is not None and engine is not None
         if isinstance(answer, Failed):
             self.get_logger().debug(answer.traceback)
             raise CannotConfigure(answer.why)
         if found := contract.mismatches(answer.cameras, answer.state_dim, answer.action_dim):
             raise ContractError(f'contract {self.parameters.contract} does not fit the checkpoint: {"; ".join(found)}')
-        self.session = Session(self, contract, self._engine, answer)
+        self.session = Session(self, contract, engine, answer)
         self.get_logger().info(f'ready: {answer.model}')
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         return self._transition('activate', partial(self._activate, state))
 
     def _activate(self, state: LifecycleState) -> None:
+        assert self.session is not None
         super().on_activate(state)  # the publishers
         self.session.activate()
         self.get_logger().info('active')
@@ -163,6 +167,7 @@ class InferenceNode(LifecycleNodeMixin, Node):
         return self._transition('deactivate', partial(self._deactivate, state))
 
     def _deactivate(self, state: LifecycleState) -> None:
+        assert self.session is not None
         self.session.deactivate('the node was deactivated')
         super().on_deactivate(state)
 

@@ -93,7 +93,7 @@ class Inputs:
     def positions(self) -> np.ndarray:
         """[joints of the trajectory] where they are, rad or m; NaN where unknown."""
         read = self.joints.read()
-        return np.array([read.get((action.joint, 'position'), np.nan) for action in self.contract.joints])
+        return np.array([read.get((action.label, 'position'), np.nan) for action in self.contract.joints])
 
     def problems(self, now: int, clock: int, max_skew_s: float) -> list[Problem]:
         """Everything that is wrong with the inputs now."""
@@ -109,7 +109,8 @@ class Inputs:
         if not self.contract.moves_joints:
             return []
         return [Problem(f'joint {action.joint}', 'implausible', f'its position {position:g} is far outside of its '
-                        f'limits {list(action.position)}: check the sensor, the unit, or the limits in the contract')
+                        f'limits {list(action.position or ())}: check the sensor, the unit, or the limits in the '
+                        'contract')
                 for action, position in zip(self.contract.joints, self.positions(), strict=True)
                 if not action.plausible(position)]
 

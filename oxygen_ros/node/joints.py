@@ -84,6 +84,7 @@ class Joints:
         notes = []
         for (joint, field), reading in self._readings.items():
             source = reading.origin[0] if reading.origin else ' or '.join(self._topics)
+            fault: tuple[str, str] | None
             if reading.freshness is None:
                 fault = ('missing', f'no message gives its {field}')
                 if (joint, field) in self._bare:

@@ -7,9 +7,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from typing import Any
 
 
-def main(args: list[str] | None = None, **options: object) -> None:
+def main(args: list[str] | None = None, **options: Any) -> None:
     """Run the node until it is told to stop. ``options`` go to InferenceNode."""
     stop: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):  # nothing is there to tidy up, and the imports may take long

@@ -30,7 +30,7 @@ class Motion:
                  stamp_mode: Literal['zero', 'now', 'observation'], blend_s: float) -> None:
         self._contract, self._publish, self._publish_row = contract, publish, publish_row
         self._clock, self._stamp_mode = clock, stamp_mode
-        self._names = [action.joint for action in contract.joints]
+        self._names = [action.label for action in contract.joints]
         self.timeline = (Timeline(contract.joints, contract.policy_period, blend_s) if contract.moves_joints else None)
         self._all_joints = len(contract.joints) == len(contract.actions)
         self._latencies: deque[int] = deque(maxlen=10)
@@ -71,10 +71,10 @@ class Motion:
 
     def planned(self, now: int) -> dict[str, np.ndarray]:
         """Joint -> [n] positions from now to the end of the motion; empty when nothing moves."""
-        points = self.timeline.points(now) if self.timeline is not None else None
-        if points is None:
+        if self.timeline is None or (points := self.timeline.points(now)) is None:
             return {}
-        return dict(zip(self._names, np.vstack([self.timeline.position(now), points[1]]).T, strict=True))
+        here = self.timeline.position(now)
+        return dict(zip(self._names, np.vstack([here, points[1]]).T, strict=True)) if here is not None else {}
 
     def set_blend(self, seconds: float) -> None:
         if self.timeline is not None:
@@ -82,19 +82,20 @@ class Motion:
 
     def tick(self, now: int) -> bool:
         """Publish what lies ahead; False when there is nothing."""
-        points = self.timeline.points(now) if self.timeline else None
-        if points is not None:
-            self._send(*points)
-            self._publish_row(self.timeline.position(now))
-        return points is not None
+        if self.timeline is None or (points := self.timeline.points(now)) is None:
+            return False
+        self._send(*points)
+        if (here := self.timeline.position(now)) is not None:
+            self._publish_row(here)
+        return True
 
     def halt(self, now: int) -> bool:
         """End the motion where it is now: one point, then silence. False when nothing moved."""
-        held = self.timeline.stop(now) if self.timeline else None
-        if held is not None:
-            self._send(np.array([self.timeline.period]), held[None])
-            self._publish_row(held)
-        return held is not None
+        if self.timeline is None or (held := self.timeline.stop(now)) is None:
+            return False
+        self._send(np.array([self.timeline.period]), held[None])
+        self._publish_row(held)
+        return True
 
     def _send(self, ahead: np.ndarray, positions: np.ndarray) -> None:
         if self._stamp_mode == 'zero':

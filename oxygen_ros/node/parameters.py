@@ -15,7 +15,7 @@ from oxygen_ros.contract import Action, Camera, Contract, Gripper, JointTopic, S
 from oxygen_ros.engine.options import EngineOptions
 from oxygen_ros.engine.wire import Configure, Standing
 
-RUNTIME = {'runtime': True}  # may change while the node runs
+RUNTIME: dict[str, Any] = {'runtime': True}  # may change while the node runs
 
 
 class ParameterError(ValueError):
@@ -67,8 +67,9 @@ class SpeechParameters(Strict):
 
 
 _ELSEWHERE = ('checkpoint', 'standing', 'max_tokens')  # engine options that have a parameter of their own below
-EngineParameters = create_model('EngineParameters', __config__=Strict.model_config, **{
-    name: (field.annotation, field) for name, field in EngineOptions.model_fields.items() if name not in _ELSEWHERE})
+_fields: dict[str, Any] = {
+    name: (field.annotation, field) for name, field in EngineOptions.model_fields.items() if name not in _ELSEWHERE}
+EngineParameters = create_model('EngineParameters', __config__=Strict.model_config, **_fields)
 
 
 class NodeParameters(Strict):
@@ -141,14 +142,15 @@ def specs(model: type[BaseModel] = NodeParameters, prefix: str = '') -> Iterator
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             yield from specs(field.annotation, f'{prefix}{name}.')
             continue
-        kind, optional = field.annotation, False
+        kind: Any = field.annotation
+        optional = False
         if get_origin(kind) is UnionType:
             kind, optional = next(arg for arg in get_args(kind) if arg is not NoneType), True
         choices = get_args(kind) if get_origin(kind) is Literal else ()
         bounds = {side: getattr(rule, side) for rule in field.metadata for side in ('ge', 'gt', 'le', 'lt')
                   if getattr(rule, side, None) is not None}
         yield Spec(prefix + name, str if choices else kind, -1 if optional else field.default, field.description or '',
-                   not (field.json_schema_extra or {}).get('runtime', False), bounds.get('ge', bounds.get('gt')),
+                   field.json_schema_extra != RUNTIME, bounds.get('ge', bounds.get('gt')),
                    bounds.get('le', bounds.get('lt')), choices, optional)
 
 

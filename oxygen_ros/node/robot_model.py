@@ -26,7 +26,7 @@ class RobotModel:
 
     def __init__(self, contract: Contract, topic: str, post: Callable[[Described], None]) -> None:
         self._declared, self._topic, self._post = contract, topic, post
-        self._unlimited = [action.joint for action in contract.joints if action.position is None]
+        self._unlimited = [action.label for action in contract.joints if action.position is None]
         self.why = 'none has been received: is it published, as a latched std_msgs/String?'
         self._contradicted = False
         self.kinematics: Kinematics | None = None
@@ -36,7 +36,7 @@ class RobotModel:
         threading.Thread(target=self._read, args=(urdf,), name='robot description', daemon=True).start()
 
     def _read(self, urdf: str) -> None:
-        moved = [action.joint for action in self._declared.joints]
+        moved = [action.label for action in self._declared.joints]
         try:
             self._post(Described(self, Kinematics(urdf, moved, self._declared.tools)))
         except KinematicsError as error:
@@ -50,7 +50,7 @@ class RobotModel:
         if self.kinematics is None or not self._declared.moves_joints:
             return None
         try:
-            limits = {action.joint: self.kinematics.limits(action.joint) for action in self._declared.joints}
+            limits = {action.label: self.kinematics.limits(action.label) for action in self._declared.joints}
             return self._declared.limited(limits)
         except ContractError as error:
             self.kinematics, self.why, self._contradicted = None, str(error), True

@@ -10,6 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 import numpy as np
+from rclpy.timer import Timer
 from std_msgs.msg import Float64MultiArray, String
 
 from oxygen_ros.contract import Contract
@@ -53,7 +54,7 @@ class Session:
         self.paused = False
         self._instruction = node.parameters.instruction.strip() or contract.instruction.strip()
         self._most_tokens = node.parameters.speech.max_tokens
-        self._ticker = None
+        self._ticker: Timer | None = None
         self._sequence = 0       # of the newest observation
         self._barrier = 0        # chunks of observations before this one are from before a stop
         self._sent: dict[int, np.ndarray] = {}   # observation -> its state, until its chunk is there
@@ -77,7 +78,7 @@ class Session:
 
     def deactivate(self, why: str) -> None:
         """Hold the robot and end all speech, while the publishers still work."""
-        if not self.active:
+        if self._ticker is None:
             return
         self._node.destroy_timer(self._ticker)
         self._ticker = None
@@ -221,7 +222,8 @@ class Session:
         if refused := self.motion.take(chunk, state, self.inputs.positions(), now):
             self._trouble('motion', 'refused', f'chunk {chunk.sequence} was not used: {refused}', blocking=False)
         elif planned := self.motion.planned(now):
-            self.markers.plan({**self.inputs.measured(), **planned})
+            still = {joint: np.asarray(value) for joint, value in self.inputs.measured().items()}
+            self.markers.plan({**still, **planned})
 
     def _fault(self, chunk: Chunk) -> str:
         """What makes a chunk unusable whatever it is used for."""
@@ -273,7 +275,8 @@ class Session:
             detail = str(error)
         if detail:
             self._log.warning(f'request {ask.request_id[:_SHOWN]!r} refused: {detail}', throttle_duration_sec=5.0)
-            self._publish_speech(self.requests.take(refusal(ask, detail)))
+            if (last := self.requests.take(refusal(ask, detail))) is not None:
+                self._publish_speech(last)
 
     def on_cancel(self, message) -> None:
         self.engine.send(Cancel(message.data))

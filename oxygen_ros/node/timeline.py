@@ -150,7 +150,7 @@ class Timeline:
             return 'it holds non-finite actions: check the weights and the normalisation statistics'
         for joint, position in zip(self._joints, measured, strict=True):
             if not joint.plausible(position):  # also when it is NaN
-                return f'{joint.joint} is said to be at {position:g}, beyond its limits {list(joint.position)}'
+                return f'{joint.joint} is said to be at {position:g}, beyond its limits {list(joint.position or ())}'
         return ''
 
     def _at(self, times: np.ndarray | int) -> np.ndarray:

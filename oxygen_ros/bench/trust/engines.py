@@ -36,7 +36,7 @@ def _signal(number: int, live: Live) -> Iterator[float]:
     yield when
 
 
-def _memory(live: Live) -> Iterator[None]:
+def _memory(live: Live) -> Iterator[float]:
     """The next engine gets the good task at once: latched, it would run out of memory again."""
     live.robot.task('fault memory')
     broken = time.time()
@@ -92,7 +92,7 @@ def _new_instruction(live: Live) -> Iterator[None]:
                if reason not in ('stop', 'length')}:
         raise Broken(f'texts were not finished: {cut}')
     live.robot.task('work')
-    live.moves()
+    live.moves(25)    # half a second: the old instruction is forgotten
 
 
 def pairs(count: int) -> Fault:

@@ -101,7 +101,7 @@ def provoke(live: Live, fault: Fault) -> Outcome:
 def _watch(live: Live, fault: Fault, outcome: Outcome, broken: float) -> None:
     """Until the fault has been noticed and, if it stops the robot, the robot has stood for a while."""
     if fault.says:
-        when = live.wait(lambda: live.said(fault.says, broken), f'line like {fault.says!r}')
+        when: float = live.wait(lambda: live.said(fault.says, broken), f'line like {fault.says!r}')
         outcome.said = next(text for moment, text in live.lines(broken) if moment == when)
         outcome.noticed = when - broken - fault.limit
     if fault.heals:

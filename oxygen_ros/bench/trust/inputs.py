@@ -98,22 +98,21 @@ def _two_publishers(live: Live) -> Iterator[None]:
 
 def _participant_leaves(live: Live) -> Iterator[float]:
     """The robot's DDS participant says goodbye and comes back as another one."""
-    live.robot.close()
+    live.stop_robot()
     context = rclpy.Context()
     rclpy.init(args=[], context=context)
     robot = Robot(rclpy.create_node('robot', context=context), NAMESPACE)
-    live.robot = robot
     _taken_over(live)
     broken = time.time()
     robot.close()
     rclpy.try_shutdown(context=context)
     yield broken
-    live.robot = Robot(live.ros, NAMESPACE)
+    live.start_robot()
 
 
 def _participant_dies(live: Live) -> Iterator[float]:
     """The robot's process is killed: nobody says goodbye."""
-    live.robot.close()
+    live.stop_robot()
     program = Process('robot', [sys.executable, '-m', 'oxygen_ros.bench.trust.robot', NAMESPACE], env=os.environ)
     try:
         _taken_over(live)
@@ -121,13 +120,15 @@ def _participant_dies(live: Live) -> Iterator[float]:
         broken = time.time()
         program.kill()
     yield broken
-    live.robot = Robot(live.ros, NAMESPACE)
+    live.start_robot()
 
 
 def _taken_over(live: Live) -> None:
-    """Wait until the node moves by another robot's inputs."""
+    """Wait until the node moves by another robot's inputs, and has said so."""
     time.sleep(2 * CAMERA_AGE)    # what came from the one before is too old by now
-    live.moves(20)
+    live.moves()
+    time.sleep(1.5)
+    live.moves()
 
 
 FAULTS = (

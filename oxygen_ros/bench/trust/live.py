@@ -76,7 +76,7 @@ class Live:
         self._executor.add_node(self.ros)
         self._thread = threading.Thread(target=self._spin, name='witness', daemon=True)
         self._thread.start()
-        self.robot: Robot | None = None
+        self._robot: Robot | None = None
         if robot:
             self.start_robot()
         settings = {'contract': write_contract(folder), 'stamp_mode': 'now', 'use_sim_time': str(sim_time).lower(),
@@ -85,11 +85,25 @@ class Live:
             sys.executable, '-m', module, '--ros-args', '-r', f'__ns:={NAMESPACE}',
             *(part for name, value in settings.items() for part in ('-p', f'{name}:={value}'))])
 
+    @property
+    def robot(self) -> Robot:
+        """The one that feeds the node."""
+        if self._robot is None:
+            raise Broken('there is no robot')
+        return self._robot
+
     def start_robot(self) -> None:
-        self.robot = Robot(self.ros, NAMESPACE, lambda: self.clock())
+        """Let a new robot feed the node, in place of the one before."""
+        self.stop_robot()
+        self._robot = Robot(self.ros, NAMESPACE, lambda: self.clock())
+
+    def stop_robot(self) -> None:
+        if self._robot is not None:
+            self._robot.close()
+        self._robot = None
 
     # --- waiting -------------------------------------------------------------------------------------------------
-    def wait(self, condition: Callable[[], _T], what: str, timeout: float = 30.0) -> _T:
+    def wait(self, condition: Callable[[], _T | None], what: str, timeout: float = 30.0) -> _T:
         """The first true value of ``condition()``, looked at after every message; Broken when there is none."""
         deadline = time.monotonic() + timeout
         with self._heard:
@@ -131,9 +145,13 @@ class Live:
         """Wait until no request is left; the status then."""
         self.wait(lambda: not self.speech.asked, 'end of every request', timeout)
         seen = self.status
-        return self.wait(lambda: self.status if self.status is not seen and self.status and self.status.healthy
-                         and not self.status.live_requests + self.status.queued_requests else None,
-                         'healthy status without requests', timeout)
+
+        def idle() -> EngineStatus | None:
+            now = self.status
+            if now is None or now is seen or not now.healthy or now.live_requests + now.queued_requests:
+                return None
+            return now
+        return self.wait(idle, 'healthy status without requests', timeout)
 
     # --- talking to it -------------------------------------------------------------------------------------------
     def connected(self) -> None:
@@ -164,7 +182,7 @@ class Live:
         return self._call(ChangeState, 'oxygen/change_state', request, START_S).success
 
     def _call(self, kind: type, name: str, request: object, timeout: float = 30.0) -> Any:
-        client = self.ros.create_client(kind, f'{NAMESPACE}/{name}')
+        client: Any = self.ros.create_client(kind, f'{NAMESPACE}/{name}')
         try:
             self.wait(client.service_is_ready, f'service {name}', timeout)
             future = client.call_async(request)
@@ -191,8 +209,7 @@ class Live:
 
     def close(self) -> int | None:
         """End the node as Ctrl-C does; its exit code, None if it had to be killed."""
-        if self.robot:
-            self.robot.close()
+        self.stop_robot()
         code = self.node.interrupt(10.0)
         self.node.kill()
         self._executor.shutdown()
@@ -217,8 +234,8 @@ class Live:
         stamp = seconds(message.header.stamp)
         self.motion.trajectory(time.time(), stamp, [stamp + seconds(point.time_from_start) for point in message.points],
                                [point.positions for point in message.points])
-        if self.robot:
-            self.robot.follow(message.joint_names, message.points[0].positions)
+        if self._robot is not None:
+            self._robot.follow(message.joint_names, message.points[0].positions)
 
     def _on_chunk(self, message: ActionChunk) -> None:
         self.motion.chunk(seconds(message.header.stamp), message.latency,
