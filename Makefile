@@ -1,8 +1,10 @@
 # From a fresh clone, with Python 3.11 and build-essential: `make demo` and `make test`.
-# Everything goes into $(VENV); nothing outside this folder is changed.
+# Everything goes into $(VENV); nothing outside this folder is changed. `make test ROS=jazzy` uses the wheels of ROS 2
+# Jazzy instead of Kilted's, in an environment beside it.
 
 SECONDS ?= 30
-VENV    ?= .venv
+ROS     ?= kilted
+VENV    ?= $(if $(filter kilted,$(ROS)),.venv,.venv-$(ROS))
 PYTHON  ?= python3
 REPORT  ?= demo_report.json
 PYTEST  ?=
@@ -11,6 +13,7 @@ BIN     := $(VENV)/bin
 PIP     := $(BIN)/python -m pip --quiet --disable-pip-version-check
 TOOLS   := $(VENV)/.tools
 STAMP   := $(VENV)/.installed
+PINS    := $(VENV)/constraints.txt
 SOURCES := CMakeLists.txt package.xml setup.py $(wildcard cmake/* config/* launch/* msg/* scripts/*)
 
 # Libraries of a sourced ROS or of another environment's ROS wheels must not leak into ours.
@@ -31,8 +34,9 @@ demo: $(STAMP)  ## run the simulated robot and the node for SECONDS=30, write de
 test: $(STAMP)  ## run all tests (PYTEST="-k name" for some)
 	@$(BIN)/python -m pytest $(PYTEST)
 
-lint: $(STAMP)  ## check the style
+lint: $(STAMP)  ## check the style and the types
 	@$(BIN)/ruff check .
+	@$(BIN)/mypy
 
 install: $(STAMP)  ## create the environment and build, when something changed
 
@@ -44,20 +48,20 @@ $(TOOLS): constraints.txt pyproject.toml
 	  || { echo 'The ROS 2 wheels need Linux on x86_64 and Python 3.10 to 3.13: make PYTHON=python3.11 ...'; exit 1; }
 	@command -v g++ >/dev/null || { echo 'The messages need a C++ compiler: apt install build-essential'; exit 1; }
 	@test -x $(BIN)/python || { echo '-- environment: $(VENV)'; $(PYTHON) -m venv $(VENV); }
+	@$(PYTHON) cmake/ros_pins.py $(ROS) > $(PINS)
 	@echo '-- torch (a large download the first time)'
-	@$(PIP) install -c constraints.txt torch
-	@echo '-- ROS 2 build tools'
-	@$(PIP) install -c constraints.txt $$($(BIN)/python -c 'import re; \
-	  print(*re.findall(r"\"(.+?)\"", re.search(r"requires = \[(.+?)\n\]", open("pyproject.toml").read(), re.S)[1]))')
+	@$(PIP) install -c $(PINS) torch
+	@echo '-- ROS 2 build tools ($(ROS))'
+	@$(PIP) install -c $(PINS) $$($(PYTHON) cmake/ros_pins.py $(ROS) --packages)
 	@touch $@
 
 $(STAMP): $(TOOLS) $(SOURCES)
 	@echo '-- oxygen_ros: its dependencies, its messages'
-	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[test]'
+	@$(PIP) install -c $(PINS) --no-build-isolation -e '.[test]'
 	@touch $@
 
 colcon: $(STAMP)  ## build and test in a colcon workspace below build/, as ROS users do
-	@$(PIP) install -c constraints.txt colcon-common-extensions ros-ament-cmake-pytest
+	@$(PIP) install -c $(PINS) colcon-common-extensions ros-ament-cmake-pytest
 	@mkdir -p build/ws/src && ln -sfn $(CURDIR) build/ws/src/oxygen_ros
 	@. $(BIN)/activate && cd build/ws && export AMENT_PREFIX_PATH=$$VIRTUAL_ENV CMAKE_PREFIX_PATH=$$VIRTUAL_ENV && \
 	  colcon build --cmake-args -DCMAKE_PROJECT_INCLUDE=$(CURDIR)/cmake/ros_wheels.cmake && \
@@ -65,4 +69,4 @@ colcon: $(STAMP)  ## build and test in a colcon workspace below build/, as ROS u
 
 clean:  ## remove what was built (not the environment: rm -r .venv)
 	@rm -rf build install log *.egg-info oxygen_ros/msg oxygen_ros/*.so
-	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+	@find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +

@@ -109,6 +109,12 @@ def test_each_chunk_is_published_once_raw_and_explained(shared):
         assert chunk.data[:2].tolist() == pytest.approx([SPEED * PERIOD] * 2)
 
 
+def test_status_tells_how_much_the_motion_bent_where_chunks_meet(shared):
+    # The robot says for ever that it stands at 0, so that every chunk begins there again.
+    status = shared.peer.wait_for(lambda: next((s for s in shared.status if s.seam_velocity > 0), None))
+    assert 0 < status.seam_position < 1.0 and status.seam_jerk > 0
+
+
 def test_actions_keep_coming_between_the_chunks_of_a_slow_engine(arm):
     robot = arm(instruction='"sleep 0.4"')
     robot.moves()

@@ -28,6 +28,7 @@ class Watch:
         self._executor = SingleThreadedExecutor(context=self._context)
         self._executor.add_node(self._node)
         self._stamps: list[int] = []
+        self._asked = False
         self._ask = self._node.create_publisher(SpeechRequest, 'ask', 10)
         self._node.create_subscription(JointTrajectory, 'actions', self._on_actions, 100)
         self._node.create_subscription(SpeechToken, 'speech', self._on_speech, 100)
@@ -49,11 +50,13 @@ class Watch:
         """Until the node publishes, with a question to answer; RuntimeError with its output when it does not."""
         self._stamps.clear()
         deadline = time.monotonic() + timeout
-        while len(self._stamps) < 10:
+        while len(self._stamps) < 10 or not self._ask.get_subscription_count():
             if time.monotonic() > deadline or node.returncode is not None:
                 raise RuntimeError(f'the node published nothing:\n{node.output[-3000:]}')
             time.sleep(0.1)
-        self._question()
+        if not self._asked:
+            self._question()
+            self._asked = True
 
     def watch(self, seconds: float) -> dict[str, Any]:
         """Intervals between stamps of `actions`, and how long parameter calls took, ms."""
@@ -76,7 +79,8 @@ class Watch:
         return (time.monotonic() - began) * 1e3
 
     def _question(self) -> None:
-        self._ask.publish(SpeechRequest(seed='why? ', max_tokens=512))
+        # Sampled: a greedy answer to the same question would be drafted and be there at once.
+        self._ask.publish(SpeechRequest(seed='why? ', max_tokens=512, temperature=1.0))
 
     def _on_actions(self, message: JointTrajectory) -> None:
         self._stamps.append(message.header.stamp.sec * 10**9 + message.header.stamp.nanosec)
