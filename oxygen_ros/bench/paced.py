@@ -179,10 +179,11 @@ class Pace:
             log.act.append((self._ready - start) / 1e9)
             log.missed += self._ready > deadline
             log.blamed += self._ready > deadline >= self._ready - overrun
-            talking = self.clock.monotonic_ns()
+            talking, steps = self.clock.monotonic_ns(), self._engine.count['decode_steps']
             self._engine.speak(deadline)
             end = self.clock.monotonic_ns()
-            overrun = max(0, end - max(talking, deadline))
+            spoke = self._engine.count['decode_steps'] > steps
+            overrun = max(0, end - max(talking, deadline)) if spoke else 0
             if self._engine.can_speak:
                 log.left.append((max(0, deadline - end) / 1e9, self._engine.live))
             if overrun:
