@@ -16,6 +16,7 @@ from oxygen_ros.tabletop.scores import Said, Scores
 
 _SETTLE = 0.5       # s after the table was laid anew in which observations may hold pictures of the old one
 _REMEMBER = 4000    # joint states, some 80 s
+_TRANSPORT = 20_000_000     # ns from taking pictures until the node may have them
 
 
 @dataclass(frozen=True)
@@ -28,13 +29,15 @@ class _Truth:
 class Examiner(TabletopRobot):
     """Counts episodes and sentences into ``scores`` until ``wanted`` episodes are over.
 
-    A sentence is marked against the world as it was at the newest input of the observation that it is about. Asks one
-    question after the other, so that there is always one in the air, beside the node's own narration.
+    An observation joins pictures of one moment with joint positions of a later one. A sentence about it is right if it
+    was true at either. Asks one question after the other, so that there is always one in the air, beside the node's
+    own narration.
     """
 
     def __init__(self, wanted: int, **options: object) -> None:
         self._stamps: list[int] = []
         self._truths: list[_Truth] = []
+        self._pictured: list[int] = []
         super().__init__(**options)
         self.scores, self.wanted = Scores(), wanted
         self.status: EngineStatus | None = None
@@ -56,11 +59,16 @@ class Examiner(TabletopRobot):
         return self.scores.episodes >= self.wanted
 
     def _move(self) -> None:
+        self._stamps.append(self.get_clock().now().nanoseconds)     # before the joint state's own stamp
         super()._move()
-        self._stamps.append(self.get_clock().now().nanoseconds)
         self._truths.append(_Truth(self.episode, time.monotonic() - self._began, self.scene.tip))
         if len(self._stamps) > 2 * _REMEMBER:
             del self._stamps[:_REMEMBER], self._truths[:_REMEMBER]
+
+    def _look(self) -> None:
+        self._pictured.append(self.get_clock().now().nanoseconds)
+        super()._look()
+        del self._pictured[:-_REMEMBER]
 
     def _end(self, success: bool, seconds: float) -> None:
         super()._end(success, seconds)
@@ -96,15 +104,18 @@ class Examiner(TabletopRobot):
             self._pending.append(message)       # its chunk is still to come
             return
         kind, colour = self._asked.pop(message.request_id, (message.channel, ''))
-        truth = self._truth(self._observed.get(message.observation, 0))
-        if kind not in words.KINDS or truth is None or truth.age < _SETTLE:
+        joints = self._observed.get(message.observation, 0)
+        pictures = bisect.bisect_right(self._pictured, joints - _TRANSPORT)
+        truths = [self._truth(stamp) for stamp in (*self._pictured[max(0, pictures - 1):pictures], joints)]
+        if kind not in words.KINDS or any(truth is None or truth.age < _SETTLE for truth in truths):
             return
-        episode = truth.episode
-        if colour and kind == 'distance' and colour not in episode.layout.cubes:
+        if kind == 'distance' and any(colour not in truth.episode.layout.cubes for truth in truths):
             return                              # asked in the episode before
-        right = words.answer(kind, episode.layout, episode.intent, truth.tip, colour)
-        self.scores.sentence(Said(kind, message.observation, message.text, right))
+        right = [words.answer(kind, truth.episode.layout, truth.episode.intent, truth.tip, colour) for truth in truths]
+        self.scores.sentence(Said(kind, message.observation, message.text,
+                                  message.text if message.text in right else right[-1]))
 
     def _truth(self, stamp: int) -> _Truth | None:
-        at = bisect.bisect_left(self._stamps, stamp)
-        return self._truths[at] if 0 < at < len(self._truths) else None
+        """The world at ``stamp``: it changes only when the arm moves."""
+        at = bisect.bisect_right(self._stamps, stamp)
+        return self._truths[at - 1] if 0 < at < len(self._truths) else None
