@@ -42,7 +42,7 @@ install: $(STAMP)  ## create the environment and build, when something changed
 
 # torch first and pinned: the largest download fails first, and nothing later may exchange it. The ROS build tools go
 # into the same environment (no build isolation), so that the distribution that runs the messages also generates them.
-$(TOOLS): constraints.txt pyproject.toml
+$(TOOLS): constraints.txt pyproject.toml cmake/ros_pins.py
 	@$(PYTHON) -c 'import sys, platform as p; \
 	  sys.exit(not ((3, 10) <= sys.version_info < (3, 14) and (p.system(), p.machine()) == ("Linux", "x86_64")))' \
 	  || { echo 'The ROS 2 wheels need Linux on x86_64 and Python 3.10 to 3.13: make PYTHON=python3.11 ...'; exit 1; }

@@ -13,7 +13,8 @@ from pathlib import Path
 NEWEST = 'kilted'
 # The wheels do not declare what building needs; Jazzy has not split ament_cmake_ros yet.
 INSTEAD = {'jazzy': {'ament-cmake-ros-core': [
-    'ament-cmake-ros', 'ament-cmake-gmock', 'ament-cmake-gtest', 'gmock-vendor', 'gtest-vendor', 'domain-coordinator']}}
+    'ament-cmake-ros', 'ament-cmake-gmock', 'ament-cmake-gtest', 'ament-cmake-pytest', 'gmock-vendor', 'gtest-vendor',
+    'domain-coordinator']}}
 
 
 def constraints(distribution: str) -> str:
