@@ -16,6 +16,7 @@ from oxygen_ros.tabletop.scores import Said, Scores
 
 _SETTLE = 0.5       # s after the table was laid anew in which observations may hold pictures of the old one
 _REMEMBER = 4000    # joint states, some 80 s
+_PATIENCE = 5.0     # s to wait for an answer: a question sent before the node listens is lost
 _TRANSPORT = 20_000_000     # ns from taking pictures until the node may have them
 
 
@@ -47,6 +48,7 @@ class Examiner(TabletopRobot):
         self._pending: list[SpeechToken] = []
         self._rng = np.random.default_rng(0)
         self._questions = 0
+        self._asked_at = 0.0
         self.create_subscription(ActionChunk, 'action_chunk', self._on_chunk, 100)
         self.create_subscription(SpeechToken, 'speech', self._on_speech, 100)
         self.create_subscription(EngineStatus, 'status', self._on_status, 10)
@@ -76,8 +78,11 @@ class Examiner(TabletopRobot):
             self.scores.episode(self.episode.intent.verb, success)
 
     def _question(self) -> None:
-        if not self.chunks or time.monotonic() - self._began < _SETTLE or self._asked:
+        now = time.monotonic()
+        if not self.chunks or now - self._began < _SETTLE or (self._asked and now - self._asked_at < _PATIENCE):
             return
+        self._asked.clear()
+        self._asked_at = now
         kind = words.KINDS[1 + self._questions % (len(words.KINDS) - 1)]     # the node narrates by itself
         self._questions += 1
         seed, colour = words.ask(kind, self.episode.layout, self._rng)
