@@ -97,20 +97,23 @@ class Timeline:
         """Move over from the line in use to ``targets`` at ``times``, and measure the seam."""
         blend = min(self.blend, self._until - now)  # beyond its end the old line has nothing to say
         share = np.minimum((times - now) / blend, 1.0)[:, None] if blend else 1.0
-        start, probes = self._at(now), np.array([now + self.period, times[0]])
-        knots = self._limited(start, now, times, share * targets + (1.0 - share) * self._at(times))
-        past, before = self._past(now), self._at(probes)
-        self._knots = np.vstack([self._at(past), start, knots])
+        past, probes = self._past(now), [now + self.period, times[0]]
+        history, before, old = np.split(self._at(np.concatenate([past, [now], probes, times])),
+                                        [len(past) + 1, len(past) + 3])
+        knots = self._limited(history[-1], now, times, share * targets + (1.0 - share) * old)
         self._times = np.concatenate([past, [now], times])
-        jump, bend = np.abs(self._at(probes) - before).max(axis=1)
-        third = np.diff(self._at(now + self.period * np.arange(-1, 3)), n=3, axis=0)
+        self._knots = np.vstack([history, knots])
+        after = self._at(np.concatenate([probes, now + self.period * np.arange(-1, 3)]))
+        jump, bend = np.abs(after[:2] - before).max(axis=1)
+        third = np.diff(after[2:], n=3, axis=0)
         self.seam = Seam(float(jump), float(bend / (times[0] - now) * SECOND),
                          float(np.abs(third).max() / (self.period / SECOND) ** 3))
 
     def _past(self, now: int) -> np.ndarray:
         """Times of the knots of the last period, kept for what is measured over it."""
-        times = np.union1d(self._times, max(now - self.period, int(self._times[0])))
-        return times[(times >= now - self.period) & (times < now)]
+        begin = max(now - self.period, int(self._times[0]))
+        kept = self._times[(self._times > begin) & (self._times < now)]
+        return np.append(begin, kept) if begin < now else kept
 
     def moving(self, now: int) -> bool:
         """Whether there is motion left."""

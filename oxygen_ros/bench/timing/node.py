@@ -7,13 +7,14 @@ For every chunk one line of JSON goes into FILE, all in seconds:
     hand_over   checks, decoding, copying pictures into shared memory
     model       vision, prefill and action expert, as the engine says
     exchange    the engine's answer less the model: two messages between processes, and their wake-ups
-    publish     from the ready chunk to the end of publishing it
+    publish     from the ready chunk until `action_chunk` is published
 """
 from __future__ import annotations
 
 import json
 import sys
 import time
+from types import SimpleNamespace
 
 from oxygen_ros.node import main as program
 from oxygen_ros.node.session import Session
@@ -35,11 +36,17 @@ def watch(path: str) -> None:
         return problems
 
     def timed_on_chunk(self, chunk):
+        publisher = self.interface.action_chunk
+
+        def publish(message):
+            publisher.publish(message)
+            if (times := open_cycles.pop(chunk.sequence, None)) is not None:
+                times['engine'] = chunk.ready_ns - times.pop('handed')
+                finished[chunk.sequence] = {**times, 'publish': time.monotonic_ns() - chunk.ready_ns}
+
+        self.interface.action_chunk = SimpleNamespace(publish=publish)
         on_chunk(self, chunk)
-        times = open_cycles.pop(chunk.sequence, None)
-        if times is not None:
-            times['engine'] = chunk.ready_ns - times.pop('handed')
-            finished[chunk.sequence] = {**times, 'publish': time.monotonic_ns() - chunk.ready_ns}
+        self.interface.action_chunk = publisher
 
     def timed_handle(self, event):
         take(self, event)
