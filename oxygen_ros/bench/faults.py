@@ -29,7 +29,7 @@ def faults(only: tuple[str, ...] = (), rounds: int = 50, pairs: int = 10_000, js
         pairs: questions that are asked and cancelled at once.
         json: where to write all figures.
     """
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 160)
     table = Table(title='faults', title_justify='left')
     for i, column in enumerate(('fault', 'noticed s', 'at most', 'still s', 'recovered s', 'messages', 'bad',
                                 'memory MB', 'KV bytes', '')):
