@@ -10,6 +10,7 @@ import rclpy
 from rcl_interfaces.srv import GetParameters, SetParameters
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.parameter import Parameter
+from sensor_msgs.msg import JointState
 from trajectory_msgs.msg import JointTrajectory
 
 from oxygen_ros.msg import SpeechRequest, SpeechToken
@@ -48,15 +49,22 @@ class Watch:
 
     def wait_for_actions(self, timeout: float, node: Process) -> None:
         """Until the node publishes, with a question to answer; RuntimeError with its output when it does not."""
-        self._stamps.clear()
-        deadline = time.monotonic() + timeout
+        deadline, states = time.monotonic() + timeout, []
+        robot = self._node.create_subscription(JointState, 'joint_states', states.append, 10)
+        while len(states) < 10:  # a new robot: the node goes on for a while with what the last one said
+            self._stamps.clear()
+            self._check(deadline, node)
+        self._node.destroy_subscription(robot)
         while len(self._stamps) < 10 or not self._ask.get_subscription_count():
-            if time.monotonic() > deadline or node.returncode is not None:
-                raise RuntimeError(f'the node published nothing:\n{node.output[-3000:]}')
-            time.sleep(0.1)
+            self._check(deadline, node)
         if not self._asked:
             self._question()
             self._asked = True
+
+    def _check(self, deadline: float, node: Process) -> None:
+        if time.monotonic() > deadline or node.returncode is not None:
+            raise RuntimeError(f'the node published nothing:\n{node.output[-3000:]}')
+        time.sleep(0.1)
 
     def watch(self, seconds: float) -> dict[str, Any]:
         """Intervals between stamps of `actions`, and how long parameter calls took, ms."""
