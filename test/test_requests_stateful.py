@@ -75,6 +75,14 @@ class RequestMachine(RuleBasedStateMachine):
                       deadline))
         return name
 
+    @rule(target=asked, count=st.integers(2, 2 * (LIVE + QUEUED)))
+    def ask_many_at_once(self, count):
+        """More than may live and wait: who has no room is told so."""
+        names = [f'm{len(self.rig.events)}-{i}-{self.number}' for i in range(count)]
+        for i, name in enumerate(names):
+            self._ask(Ask(name, SEEDS[i % len(SEEDS)], priority=30 - i % 3))
+        return multiple(*names)
+
     @rule(name=asked)
     def ask_again_under_the_same_id(self, name):
         self._ask(Ask(name, SEEDS[0], max_tokens=2))
