@@ -98,7 +98,8 @@ def test_no_camera_at_all_is_no_observation():
 
 
 def test_transforms_of_the_contract_are_applied():
-    inputs = fed(cameras=[{'name': 'base', 'topic': 'base/image', 'transforms': [{'rotate': 90}, {'crop': [0, 1, 2, 3]}]}])
+    steps = [{'rotate': 90}, {'crop': [0, 1, 2, 3]}]
+    inputs = fed(cameras=[{'name': 'base', 'topic': 'base/image', 'transforms': steps}])
     assert inputs.snapshot(T0)[0].images['base'].shape == (3, 2, 3)
 
 
