@@ -5,9 +5,9 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import torch
+from engines import Rig, chunk_alone, observation, policy, text_alone
 from hypothesis import example, given, settings
 
-from engines import Rig, chunk_alone, observation, policy, text_alone
 from oxygen_ros.engine.wire import Ask
 
 SEEDS = ('Subtask: ', 'Where is the cube?', '', 'Memory: ')

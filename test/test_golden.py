@@ -5,8 +5,8 @@ from functools import cache
 
 import pytest
 import torch
-
 from golden import metadata, tensors, tiny_config
+
 from oxygen_ros.model.pi05 import Pi05
 from oxygen_ros.model.segments import observation_segments, tail_segment
 

@@ -1,9 +1,8 @@
 """The fixed-shape passes that CUDA graphs replay, run uncaptured: the same chunks and texts as the ragged ones."""
 import hypothesis.strategies as st
 import numpy as np
-from hypothesis import example, given, settings
-
 from engines import chunk_alone
+from hypothesis import example, given, settings
 from test_engine_exact import CROWD, PROGRAMS, check_text, run
 
 
@@ -26,6 +25,7 @@ def test_fixed_shapes_give_the_same_chunks_and_texts(program, ride):
 
 def test_warm_up_makes_every_pass_that_a_cycle_needs():
     from engines import Rig, observation
+
     from oxygen_ros.engine.wire import Ask
     rig = Rig(graphs='always', max_live=4)
     rig.engine.warm_up()
