@@ -126,6 +126,17 @@ def test_urgent_requests_are_admitted_first_and_the_newest_humble_one_is_refused
     assert rig.final('live').reason == rig.final('question').reason == 'length'
 
 
+def test_a_humble_request_that_has_waited_long_goes_before_a_new_urgent_one(monkeypatch):
+    rig = Rig(max_live=1)
+    rig.engine.act(observation(1))
+    rig.engine.ask(Ask('memory', 'Memory: ', 'memory', max_tokens=3))
+    now = time.monotonic()
+    monkeypatch.setattr(time, 'monotonic', lambda: now + 25)
+    rig.engine.ask(Ask('question', 'Where?', 'question', max_tokens=3))
+    rig.engine.step()
+    assert rig.ids('memory') and not rig.ids('question')
+
+
 def test_when_the_pool_is_full_language_waits_and_control_goes_on():
     rig = Rig(max_live=8)
     taken = []

@@ -29,8 +29,9 @@ from oxygen_ros.model.policy import Policy, Prepared
 from oxygen_ros.model.segments import observation_segments
 
 _DEFAULT_PRIORITY = 20
-# Rows that ride on a prefill may not be more than this part of it: the chunk waits for them.
-_RIDE_SHARE = 4
+# Rows that ride on a prefill may not be more than a quarter of it, for the chunk waits for them; in a short prefill
+# rows cost next to nothing.
+_RIDE_SHARE, _RIDE_ROWS = 4, 64
 
 
 @dataclass(frozen=True)
@@ -94,9 +95,10 @@ class Engine:
         request = Request(
             replace(ask, request_id=ask.request_id or f'{ask.channel}-{self._orders}', max_tokens=limit),
             seed, TextStream(self.policy.tokenizer, ask.stop), sampler,
-            ask.priority if ask.priority is not None else PRIORITY.get(ask.channel, _DEFAULT_PRIORITY), self._orders)
+            ask.priority if ask.priority is not None else PRIORITY.get(ask.channel, _DEFAULT_PRIORITY), self._orders,
+            time.monotonic())
         if ask.deadline_s:
-            request.expires = time.monotonic() + ask.deadline_s
+            request.expires = request.arrived + ask.deadline_s
         crowded = self.scheduler.enqueue(request)
         if crowded is not None:
             self._refuse(crowded.ask, f'refused: {self.options.max_live} requests are live and '
@@ -163,7 +165,7 @@ class Engine:
         riders = []
         if self.ride:
             self._admit()
-            riders = self.scheduler.batch(rows=prefix.rows // _RIDE_SHARE)
+            riders = self.scheduler.batch(rows=max(prefix.rows // _RIDE_SHARE, _RIDE_ROWS))
         logits = self._pass(riders, (prefix, images, prepared.ids))
         stages.mark('prefill_s')
         noise = torch.randn(self.net.config.horizon, self.net.config.action_dim,
@@ -316,10 +318,11 @@ class Engine:
             self._end(request, 'expired', detail=f'not finished within {request.ask.deadline_s} s')
 
     def _start_standing(self, sequence: int) -> None:
-        """Ask what is asked by itself every so many observations, unless the last one is still being answered."""
+        """Ask what is asked by itself every so many observations, unless the last one is still being answered or all
+        places are taken: nobody is refused for it."""
         for standing in self.standing:
             due = standing.every_cycles and self.count['cycles'] % standing.every_cycles == 0
-            if due and all(r.ask.channel != standing.channel for r in self.scheduler):
+            if due and not self.scheduler.full and all(r.ask.channel != standing.channel for r in self.scheduler):
                 self.ask(Ask(f'{standing.channel}-{sequence}', standing.seed, standing.channel,
                              standing.max_tokens, stop=standing.stop, priority=standing.priority))
 
@@ -332,9 +335,11 @@ class Engine:
                 return
             try:
                 prefix = self._prefill_again(now.prepared) if self.options.mode == 'isolated' else now.prefix.hold()
-            except PoolFull:
+            except Exception as error:
                 tail.release()
-                return
+                if isinstance(error, PoolFull):
+                    return
+                raise
             request.start(prefix, tail, now.prepared.ids[-1], now.observation.sequence, now.observation.stamp)
             prefix.release()  # the request holds it now
             self.scheduler.admit(request)
@@ -345,5 +350,9 @@ class Engine:
         """The peers' way, for comparison: a prefix of its own for the language, from pixels on."""
         images = self.net.encode(prepared.images).flatten(0, 1)
         prefix = self.pool.prefix(len(images) + len(prepared.ids))
-        self._pass([], (prefix, images, prepared.ids))
+        try:
+            self._pass([], (prefix, images, prepared.ids))
+        except Exception:
+            prefix.release()
+            raise
         return prefix

@@ -26,6 +26,7 @@ class Request:
     sampler: Sampler
     priority: int
     order: int
+    arrived: float
     expires: float = math.inf
     pending: list[int] = field(default_factory=list)
     draft: list[int] = field(default_factory=list)

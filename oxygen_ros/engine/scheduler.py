@@ -8,8 +8,9 @@ from oxygen_ros.engine.budget import StepTimes
 from oxygen_ros.engine.request import Request
 
 
-def _urgent_first(request: Request) -> tuple[int, int]:
-    return -request.priority, request.order
+def _urgent_first(request: Request) -> tuple[float, int]:
+    """A point of priority is worth a second of waiting: the urgent come first, and nobody waits for ever."""
+    return request.arrived - request.priority, request.order
 
 
 class Scheduler:
@@ -33,7 +34,16 @@ class Scheduler:
         """Let it wait. Returns the request that has no room: the newest of the lowest priority, perhaps this one."""
         self.queue.append(request)
         self.queue.sort(key=_urgent_first)
-        return self.queue.pop() if len(self.queue) > self.max_queued + self.max_live - len(self.live) else None
+        return self.queue.pop() if self._free < 0 else None
+
+    @property
+    def full(self) -> bool:
+        """One more would leave somebody without room."""
+        return self._free <= 0
+
+    @property
+    def _free(self) -> int:
+        return self.max_queued + self.max_live - len(self.live) - len(self.queue)
 
     def next_waiting(self) -> Request | None:
         """The request to admit next, if there is one and not too many are live."""

@@ -17,7 +17,7 @@ from torch import Tensor
 from oxygen_ros.kv import Pool
 from oxygen_ros.model import names
 from oxygen_ros.model.config import ModelConfig
-from oxygen_ros.model.layers import EPS, Linear, Rope, geglu
+from oxygen_ros.model.layers import Linear, Rope, geglu, rms
 from oxygen_ros.model.segments import RaggedPlan, Segment
 
 
@@ -71,7 +71,7 @@ class Language:
         """The same for any plan."""
         for i, block in enumerate(self.blocks):
             x = block(x, plan, pool.k[i], pool.v[i])
-        return F.rms_norm(x.float(), x.shape[-1:], self.norm, EPS).to(x.dtype)
+        return rms(x, self.norm).to(x.dtype)
 
 
 class _Block:
@@ -111,7 +111,7 @@ class _Block:
 
     @staticmethod
     def _norm(x: Tensor, weight: Tensor) -> Tensor:
-        return F.rms_norm(x.float(), x.shape[-1:], weight, EPS).to(x.dtype)
+        return rms(x, weight).to(x.dtype)
 
     @staticmethod
     def _write(key: Tensor, value: Tensor, plan: Plan, k: Tensor, v: Tensor) -> None:

@@ -30,9 +30,16 @@ class Linear:
         return F.linear(x, self.weight, self.bias)
 
 
-def rms(x: Tensor) -> Tensor:
-    """x / rms(x) in fp32, without a weight: [..., width] -> fp32 [..., width]."""
-    return F.rms_norm(x.float(), (x.shape[-1],), eps=EPS)
+def rms(x: Tensor, weight: Tensor | None = None) -> Tensor:
+    """x / rms(x) in fp32, times `weight` if given: [..., width] -> fp32 [..., width].
+
+    On the CPU from its parts, which takes half the time of torch's composite for few rows.
+    """
+    x = x.float()
+    if x.device.type != 'cpu':
+        return F.rms_norm(x, x.shape[-1:], weight, EPS)
+    out = x * x.square().mean(-1, keepdim=True).add_(EPS).rsqrt_()
+    return out if weight is None else out.mul_(weight)
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
