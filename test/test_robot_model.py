@@ -53,8 +53,8 @@ def test_the_planned_path_and_the_latest_sentence_are_shown(arm):
     path = robot.peer.wait_for(lambda: newest('path'), IMPORT_S, 'a path')
     assert path.header.frame_id == 'ground' and path.type == Marker.LINE_STRIP and path.scale.x > 0
     points = np.array([[p.x, p.y, p.z] for p in path.points])
-    start = [np.cos(0.5) + 1.0, np.sin(0.5), 0.0]  # elbow back at -0.5: the hand points along x
-    assert np.abs(points[0] - start).max() < 0.05 and np.abs(np.diff(points, axis=0)).max() > 0.005
+    start = [np.cos(0.5) + 1.0, np.sin(0.5), 0.0]  # the hand points along x; it moves on meanwhile
+    assert np.abs(points[0] - start).max() < 0.25 and np.abs(np.diff(points, axis=0)).max() > 0.005
     request = robot.ask(max_tokens=3)
     text = robot.answer(request)[-1].text
     robot.peer.wait_for(lambda: (said := newest('said')) and said.text == text and newest('path'))
