@@ -4,11 +4,14 @@ import os
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from oxygen_ros.demo.figures import Figures, jitter_p99_ms, rate_hz
+from oxygen_ros.demo.film import Film, plot_timing
 
 PROMISED = {
     'seconds', 'cycles', 'prefills', 'chunks_published', 'publish_rate_hz', 'jitter_p99_ms', 'tokens', 'sentences',
@@ -133,3 +136,24 @@ def test_a_demo_that_cannot_be_reported_does_not_start(tmp_path, capsys):
     assert f'no folder {tmp_path / "nowhere"}' in capsys.readouterr().err
     assert run.demo(seconds=0.0) == 2
     assert 'at least 1' in capsys.readouterr().err
+
+
+def test_the_film_shows_both_cameras_and_the_plot_every_cycle(tmp_path):
+    film = Film()
+    assert not film.write(tmp_path / 'empty.gif')
+    red, blue = np.zeros((2, 64, 64, 3), np.uint8)
+    red[..., 0], blue[..., 2] = 255, 255
+    for now in (1.0, 1.1, 1.6):
+        if film.wants(now):
+            film.add(now, [red, blue], ['task: touch the red cube', f'after {now} s'])
+    assert film.write(tmp_path / 'film.gif')
+    with Image.open(tmp_path / 'film.gif') as picture:
+        frame = picture.convert('RGB')
+        left, right = (np.array(frame.getpixel((x, 100))) for x in (100, 300))
+        assert picture.n_frames == 2, 'two pictures per second'
+    assert left.argmax() == 0 and right.argmax() == 2
+    cycle = {'stamp': 1.0, 'vision': 0.01, 'act': 0.02}
+    assert not plot_timing(tmp_path / 'none.png', [], 0.02, [cycle])
+    assert plot_timing(tmp_path / 'timing.png', [1.0, 1.02, 1.04], 0.02, [cycle, {**cycle, 'stamp': 1.1}])
+    with Image.open(tmp_path / 'timing.png') as picture:
+        assert picture.format == 'PNG'

@@ -6,6 +6,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import rclpy
@@ -14,16 +15,20 @@ from lifecycle_msgs.srv import ChangeState
 from rcl_interfaces.srv import GetParameters
 from rclpy.duration import Duration
 from rclpy.executors import SingleThreadedExecutor
-from rclpy.qos import DurabilityPolicy, QoSProfile
+from rclpy.qos import DurabilityPolicy, QoSProfile, qos_profile_sensor_data
 from rclpy.time import Time
+from sensor_msgs.msg import Image
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
 from trajectory_msgs.msg import JointTrajectory
 
 from oxygen_ros.ask import printable
 from oxygen_ros.demo.figures import Figures
+from oxygen_ros.demo.film import Film
 from oxygen_ros.msg import ActionChunk, EngineStatus, SpeechRequest, SpeechToken
+from oxygen_ros.node.images import to_rgb
 
+_CAMERAS = ('front', 'wrist')
 _DEPTH = 100  # more than any burst: what we miss would falsify the figures
 
 
@@ -46,6 +51,9 @@ class Observer:
         self.episodes = 0
         self.successes = 0
         self.actions_heard = 0
+        self.film = Film()
+        self.cycles: list[dict[str, float]] = []              # stage times of each cycle, for the plot
+        self._pictures: dict[str, np.ndarray] = {}            # the newest of each camera
         self._request_id = ''
         self._expires = 0.0                                   # when the newest chunk has nothing more to say
 
@@ -59,6 +67,9 @@ class Observer:
                 (String, 'task', self._on_task, latched),
                 (String, 'episode', self._on_episode, _DEPTH)):
             self._node.create_subscription(kind, topic, callback, qos)
+        for camera in _CAMERAS:
+            self._node.create_subscription(Image, f'{camera}/image', partial(self._on_image, camera),
+                                           qos_profile_sensor_data)
         self._ask = self._node.create_publisher(SpeechRequest, 'ask', 10)
 
     # --- driven by the demo -------------------------------------------------------------------------------------
@@ -168,6 +179,18 @@ class Observer:
         self.status = message
         if self._counting:
             self.figures.status(message)
+            self.cycles.append({'stamp': _seconds(message.header.stamp), **{
+                stage: getattr(message, f'{stage}_time') for stage in ('vision', 'prefill', 'act', 'speak')}})
+
+    def _on_image(self, camera: str, message: Image) -> None:
+        now = self.now()
+        if not self._counting or not self.film.wants(now):
+            return
+        self._pictures[camera] = to_rgb(message)
+        if len(self._pictures) == len(_CAMERAS):
+            said = self.said[-1] if self.said else ''
+            asked = f'"{self.question}"  {self.answer}' if self.question else ''
+            self.film.add(now, [self._pictures.pop(name) for name in _CAMERAS], [f'task: {self.task}', said, asked])
 
     def _on_task(self, message: String) -> None:
         self.task = message.data

@@ -11,6 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
+from oxygen_ros.demo.film import plot_timing
 from oxygen_ros.demo.observer import Observer
 from oxygen_ros.demo.view import View
 from oxygen_ros.interrupts import interrupts
@@ -91,7 +92,7 @@ def demo(seconds: float = 30.0, report: Path = Path('demo_report.json'), ask_eve
         report.write_text(json.dumps(figures, indent=2) + '\n')
     except OSError as error:
         faults.insert(0, f'cannot write {report}: {error.strerror}')
-    _summarise(console, figures, report)
+    _summarise(console, figures, [report, *_pictures(observer, report)])
     if faults:
         print(f'oxygen demo: {faults[0]}', file=sys.stderr)
     return 1 if faults else 0
@@ -162,7 +163,21 @@ def _stop(process: Process) -> list[str]:
     return [f'the {process.name} left running: {"; ".join(orphans)}'] if orphans else []
 
 
-def _summarise(console: Console, figures: dict[str, Any], report: Path) -> None:
+def _pictures(observer: Observer, report: Path) -> list[Path]:
+    """The film and the plot beside the report; those that could be made."""
+    film, plot = report.with_suffix('.gif'), report.with_suffix('.png')
+    try:
+        made = [film] if observer.film.write(film) else []
+        if observer.figures and plot_timing(plot, observer.figures.published, 1 / observer.figures.publish_rate_hz,
+                                            observer.cycles):
+            made.append(plot)
+    except OSError as error:
+        print(f'oxygen demo: cannot write {error.filename}: {error.strerror}', file=sys.stderr)
+        return []
+    return made
+
+
+def _summarise(console: Console, figures: dict[str, Any], files: list[Path]) -> None:
     if 'cycles' in figures:
         first = figures['time_to_first_token_ms']
         for line in (
@@ -175,4 +190,4 @@ def _summarise(console: Console, figures: dict[str, Any], report: Path) -> None:
                 f'{figures["questions_answered"]} of {figures["questions"]} questions answered'
                 + (f', first word after {first:.0f} ms' if first else '')):
             console.print(line, highlight=False, soft_wrap=True)
-    console.print(f'report  {report}', highlight=False, soft_wrap=True)
+    console.print(f'report  {", ".join(map(str, files))}', highlight=False, soft_wrap=True)
