@@ -88,6 +88,17 @@ def test_a_channel_whose_drafts_never_hit_is_left_alone():
     assert 0 < rig.report.drafted <= 3 * 12
 
 
+def test_a_long_text_is_drafted_only_in_part_so_that_no_pass_is_long():
+    rig = Rig(ride=True, draft=True, max_tokens=120)
+    for number in range(2):
+        rig.engine.ask(Ask(f'n{number}', 'Subtask: ', 'memory'))
+        rig.engine.act(Observation(**{**observation(1).__dict__, 'sequence': number + 1}))
+        rig.engine.speak()
+    assert rig.report.drafted == rig.report.accepted == 48
+    assert rig.ids('n0') == rig.ids('n1')
+    assert len(rig.ids('n1')) == 120
+
+
 def test_sampled_requests_are_not_drafted():
     rig = Rig(ride=True, draft=True)
     for number in range(1, 4):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 _PATIENCE = 2  # whole misses in a row before a channel is tried only every _RETRY-th time
 _RETRY = 16
+_LONGEST = 48  # tokens of a guess: a pass cannot be interrupted, and a sentence is shorter
 _KEYS = 64     # utterances that are remembered: standing requests have few keys, questions may have any number
 
 
@@ -34,7 +35,7 @@ class Drafts:
             memory.skipped += 1
             return []
         memory.skipped = 0
-        return memory.ids[:limit]
+        return memory.ids[:min(limit, _LONGEST)]
 
     def learn(self, key: tuple[str, str], ids: list[int]) -> None:
         """Remember a finished utterance, with its stop id if it had one."""
