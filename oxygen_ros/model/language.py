@@ -52,6 +52,12 @@ class Language:
                        for i in range(config.depth)]
         self.norm = 1 + get(names.LANGUAGE + 'norm.weight').float()
 
+    def warm_up(self) -> None:
+        """Prepare the products for few rows; one per shape, for kernels are shared."""
+        linears = [self.head, *(linear for block in self.blocks for linear in block.linears)]
+        for linear in {linear.weight.shape: linear for linear in linears}.values():
+            linear.warm_up()
+
     def embed(self, ids: Tensor) -> Tensor:
         """Token ids [rows] -> [rows, width], scaled by sqrt(width)."""
         return (F.embedding(ids, self.table) * self.scale).to(self.table.dtype)
@@ -89,6 +95,7 @@ class _Block:
         self.out = Linear(get(name + 'self_attn.o_proj.weight'), pack=pack)
         self.gate_up = Linear(torch.cat([get(name + f'mlp.{part}_proj.weight') for part in ('gate', 'up')]), pack=pack)
         self.down = Linear(get(name + 'mlp.down_proj.weight'), pack=pack)
+        self.linears = [*([self.q, self.kv] if split else [self.qkv]), self.out, self.gate_up, self.down]
 
     def __call__(self, x: Tensor, plan: Plan, k: Tensor, v: Tensor) -> Tensor:
         h = self._norm(x, self.norm1)

@@ -24,6 +24,12 @@ class Linear:
                 and torch.backends.mkldnn.is_available():
             self._packed = torch.ops.mkldnn._reorder_linear_weight(self.weight, 8)
 
+    def warm_up(self) -> None:
+        """Have oneDNN make its kernel for every number of rows now: each is kept, and making one takes milliseconds."""
+        if self._packed is not None:
+            for rows in _PACKED_ROWS:
+                self(self.weight.new_zeros(rows, self.weight.shape[1]))
+
     def __call__(self, x: Tensor) -> Tensor:
         if self._packed is not None and x.shape[0] in _PACKED_ROWS:
             return torch.ops.mkldnn._linear_pointwise(x, self._packed, self.bias, 'none', [], '')

@@ -58,6 +58,11 @@ class Pi05:
         return pool
 
     @torch.inference_mode()
+    def warm_up(self) -> None:
+        """Make what would otherwise be made, and kept, on first use."""
+        self.language.warm_up()
+
+    @torch.inference_mode()
     def encode(self, images: Tensor) -> Tensor:
         """Images [n, 3, side, side] in [-1, 1] -> prefix rows [n, image_tokens, width]."""
         run = self.graphs.encode if self.graphs else self.vision
