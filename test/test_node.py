@@ -129,7 +129,7 @@ def test_an_engine_slower_than_its_chunks_is_said_and_each_chunk_is_used_in_full
     chunks = len(robot.chunks)
     robot.peer.wait_for(lambda: len(robot.chunks) > chunks)
     robot.moves(10)
-    assert robot.status_of('motion').level == b'\x01'
+    robot.peer.wait_for(lambda: robot.status_of('motion').level == b'\x01', what='a diagnosis while it stands')
     assert np.abs(np.array(robot.actions[-1].points[-1].positions) - robot.chunks[-1].data[-2:]).max() < 0.02
 
 
@@ -288,8 +288,7 @@ def test_it_ends_at_once_and_cleanly_at_any_moment(arm, moment, number):
     if moment == 'loading':
         robot.says('loading')
     elif moment == 'thinking':
-        robot.says('active')
-        robot.peer.wait_for(lambda: robot.status)
+        robot.says('no sign of life')
     elif moment == 'moving':
         robot.moves()
     else:
