@@ -124,10 +124,13 @@ class Observer:
 
     def drop_all(self, timeout: float = 3.0) -> None:
         """Have every request dropped; note how much KV is still in use then."""
-        if self._call(Trigger, 'reset', Trigger.Request(), timeout) is None:
-            return
-        self.status = None
-        self.spin(lambda: self.status and not self.status.live_requests and not self.status.kv_bytes, timeout)
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:  # again while pictures that came before the robot ended are still fresh
+            if self._call(Trigger, 'reset', Trigger.Request(), timeout) is None:
+                return
+            self.status = None
+            if self.spin(lambda: self.status and not self.status.live_requests and not self.status.kv_bytes, 0.7):
+                break
         if self.status:
             self.figures.kv_bytes_end = self.status.kv_bytes
 
