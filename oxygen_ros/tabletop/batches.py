@@ -48,16 +48,17 @@ class Batches:
         rng = np.random.default_rng((self.seed, step))
         frames = self.frames.take(rng.integers(len(self.frames), size=self.size))
         layouts = [Layout.of(cubes) for cubes in frames.cubes]
-        tips = arm.fingertip(frames.q)
         intents = [_intent(layout, VERBS[verb], COLOURS[colour], rng)
                    for layout, verb, colour in zip(layouts, frames.verb, frames.colour)]
         goals = np.array([intent.goal(layout) if intent.colour else np.full(3, np.nan)
                           for intent, layout in zip(intents, layouts)])
-        state = self._norm.normalise(frames.q)
+        # On the robot the pictures are older than the joint states, by less than a period: so the arm has moved on.
+        q = frames.q + rng.random((self.size, 1)) * (chunk(frames.q, goals, 1)[:, 0] - frames.q)
+        tips, state = arm.fingertip(q), self._norm.normalise(q.astype(np.float32))
         prompts = [self._prompt.encode(words.instruction(intent, rng), q).ids for intent, q in zip(intents, state)]
         kinds = [['narration', _OTHERS[rng.integers(len(_OTHERS))]] for _ in layouts]
         texts = [self._text(*task, rng) for task in zip(kinds, layouts, intents, tips)]
-        actions = torch.from_numpy(self._norm.normalise(chunk(frames.q, goals, self.horizon)).astype(np.float32))
+        actions = torch.from_numpy(self._norm.normalise(chunk(q, goals, self.horizon)).astype(np.float32))
         noise = rng.standard_normal((self.size, self.samples, *actions.shape[1:]), np.float32)
         # as openpi draws them: more often near pure noise, never quite 0
         times = rng.beta(1.5, 1.0, (self.size, self.samples)).astype(np.float32) * 0.999 + 0.001
