@@ -50,4 +50,4 @@ def make(options, emit):
         time.sleep(float(options.checkpoint.partition(' ')[2]))
     return ArmEngine(options, emit), Ready(
         model='fake arm', cameras=('front', 'wrist'), state_dim=2, action_dim=2, horizon=HORIZON, dtype='float32',
-        device='cpu', kv_bytes_capacity=0, load_s=0.0)
+        device='cpu', kv_bytes_capacity=0, load_s=0.0, act_s=0.001)

@@ -101,7 +101,7 @@ def _checksum(images):
 
 
 def make(options, emit, load=''):
-    """``load``: how loading goes."""
+    """``load``: how loading goes; "act 0.5": it finds that one observation takes half a second."""
     how, _, much = load.partition(' ')
     if how == 'sleep':
         time.sleep(float(much))
@@ -109,8 +109,10 @@ def make(options, emit, load=''):
         raise ValueError(much)
     elif how == 'import':
         __import__(much)
+    act_s = float(much) if how == 'act' else 0.001
     return FakeEngine(options, emit), Ready(model=f'fake {os.getpid()}', cameras=('front',), state_dim=2, action_dim=2,
-                                            horizon=1, dtype='float32', device='cpu', kv_bytes_capacity=0, load_s=0.0)
+                                            horizon=1, dtype='float32', device='cpu', kv_bytes_capacity=0, load_s=0.0,
+                                            act_s=act_s)
 
 
 class Events:

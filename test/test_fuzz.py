@@ -103,12 +103,12 @@ class Obedient:
 
     ready, busy, restarts = True, False, 0
 
-    def __init__(self, options, on_event, slot_bytes, load_timeout_s) -> None:
+    def __init__(self, options, on_event, slot_bytes, **timeouts) -> None:
         self._tell = on_event
         self.seen, self.sent = [], []
 
     def start(self) -> None:
-        self._tell(Ready('obedient', (), 2, 2, HORIZON, 'float32', 'cpu', 0, 0.0))
+        self._tell(Ready('obedient', (), 2, 2, HORIZON, 'float32', 'cpu', 0, 0.0, 0.0))
 
     def observe(self, observation, received_ns, deadline_ns) -> bool:
         self.seen.append(observation)

@@ -202,7 +202,7 @@ def test_the_engine_may_be_killed_and_comes_back(arm):
 
 
 def test_an_engine_that_hangs_is_said_long_before_it_is_replaced(arm):
-    robot = arm()
+    robot = arm(hang_timeout_s=60.0)
     robot.moves()
     engine = engine_of(robot)
     engine.suspend()
@@ -211,6 +211,16 @@ def test_an_engine_that_hangs_is_said_long_before_it_is_replaced(arm):
     engine.resume()
     robot.moves()
     robot.says('engine: silent is over')
+
+
+def test_an_engine_that_hangs_is_replaced_after_the_time_that_is_set(arm):
+    robot = arm(hang_timeout_s=2.0)
+    robot.moves()
+    engine_of(robot).suspend()
+    robot.says('engine: .*no sign of life for 2 s: it hung.*not moving')
+    robot.says('the engine is back')
+    robot.moves()
+    assert robot.status[-1].restarts == 1
 
 
 @pytest.mark.parametrize('instruction, expected', [('nan', 'observation: .*not finite'),

@@ -210,7 +210,7 @@ def test_a_hung_engine_is_noticed_and_replaced(supervise, events, capfd):
     first = supervisor.pid
     observe(supervisor, 1, 'sleep 60')
     supervisor.send(Ask('q', ''))
-    assert 'no sign of life for 1 s' in events.wait(Failed).why
+    assert 'no sign of life for 1 s: it hung, see stderr' in events.wait(Failed).why
     assert events.wait(Speech, final=True).reason == 'error'
     events.wait(Ready, count=2)
     assert not running(first)
@@ -220,6 +220,14 @@ def test_a_hung_engine_is_noticed_and_replaced(supervise, events, capfd):
 def test_an_idle_engine_does_not_count_as_hung(supervise, events):
     supervise(hang_s=1.0)
     events.wait(Report, count=int(2 / HEARTBEAT_S), heartbeat=True)
+    assert not events.of(Failed)
+
+
+def test_a_slow_engine_does_not_count_as_hung(supervise, events):
+    """A step gives no sign of life; ten times as long as the engine found it to take is still no hang."""
+    supervisor = supervise('act 0.3', hang_s=1.0)
+    observe(supervisor, 1, 'sleep 1.5')
+    events.wait(Chunk)
     assert not events.of(Failed)
 
 

@@ -214,15 +214,17 @@ class Engine:
         self.scheduler.times.add(rows, time.monotonic() - began)
         return True
 
-    def warm_up(self) -> None:
-        """Run everything once, measure the passes, forget it all."""
+    def warm_up(self) -> float:
+        """Run everything once, measure the passes, forget it all. Returns the time of one warm observation, s."""
         side, emit, standing = self.net.config.image, self.emit, self.standing
         self.emit, self.standing = lambda event: None, ()
         zeros = torch.zeros(side, side, 3, dtype=torch.uint8).numpy()
         state = torch.zeros(self.policy.state_dim).numpy()
         self.net.warm_up()
         for _ in range(2):
+            began = time.monotonic()
             self.act(Observation(dict.fromkeys(self.policy.cameras, zeros), state, 'warm up'))
+            act_s = time.monotonic() - began
         requests = 1
         while requests <= self.options.max_live:
             self.cancel()
@@ -239,6 +241,7 @@ class Engine:
         self.policy.forget()
         self._times = {}
         self.pool.peak = self.pool.used
+        return act_s
 
     def report(self) -> Report:
         """Totals, and the times of the last cycle."""

@@ -19,6 +19,7 @@ from oxygen_ros.model.observation import Observation
 _SLOTS = 3   # one that the engine works on, one that waits, one of the last chunk (mode "isolated" reads it again)
 _TRIES = 3   # loads that fail with the same words before giving up
 _LONGEST_PAUSE_S = 30.0
+_SLOWER = 10   # times: an engine is silent within a step, and may get that much slower than when it warmed up
 _log = logging.getLogger(__name__)
 
 
@@ -29,13 +30,14 @@ class Supervisor:
         and may call every method but ``stop``. When the engine dies, hangs or cannot start, it gets one Failed, then
         the last Speech (reason "error") of every request that was not finished.
     slot_bytes: room for the images of one observation.
-    hang_s: longest silence of a running engine, s. load_timeout_s: longest time to load and warm up, s.
+    hang_s: longest silence of a running engine, s; more where one observation takes more than a tenth of it here.
+    load_timeout_s: longest time to load and warm up, s.
     pause_s: pause before the first restart, s; it doubles with every failure that follows soon.
     make: builds the engine in its process; found there by its name.
     """
 
     def __init__(self, options: EngineOptions, on_event: Callable[[wire.FromEngine], None], slot_bytes: int, *,
-                 hang_s: float = 20.0, load_timeout_s: float = 900.0, pause_s: float = 0.2, make: Build = build):
+                 hang_s: float = 5.0, load_timeout_s: float = 900.0, pause_s: float = 0.2, make: Build = build):
         self._options, self._on_event, self._make = options, on_event, make
         self._hang_s, self._load_timeout_s, self._pause_s = hang_s, load_timeout_s, pause_s
         self._slots = ImageSlots(slot_bytes, _SLOTS)
@@ -176,9 +178,8 @@ class Supervisor:
 
     def _read(self, process: EngineProcess) -> tuple[wire.Failed, bool]:
         """Pass its events on until it ends or hangs."""
-        was_ready = False
+        was_ready, patience = False, self._load_timeout_s
         while True:
-            patience = self._hang_s if was_ready else self._load_timeout_s
             try:
                 event = process.receive(patience)
             except EOFError:
@@ -186,11 +187,12 @@ class Supervisor:
             if event is None:
                 process.show_stack()
                 return wire.Failed(f'the engine process gave no sign of life for {patience:g} s' + (
-                    '' if was_ready else ' while it loaded: raise load_timeout_s if the checkpoint needs longer')
-                ), was_ready
+                    ': it hung, see stderr; raise hang_timeout_s if it was only slow' if was_ready else
+                    ' while it loaded: raise load_timeout_s if the checkpoint needs longer')), was_ready
             if isinstance(event, wire.Failed):
                 return event, was_ready
-            was_ready |= isinstance(event, wire.Ready)
+            if isinstance(event, wire.Ready):
+                was_ready, patience = True, max(self._hang_s, _SLOWER * event.act_s)
             with self._lock:
                 self._note(event, process)
             self._tell(event)

@@ -93,7 +93,8 @@ class Stop:
 # --- engine -> node ---------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Ready:
-    """Loaded and warm. ``model`` is one readable line for logs and diagnostics."""
+    """Loaded and warm. ``model`` is one readable line for logs and diagnostics; ``act_s``: how long one warm
+    observation takes here, s."""
 
     model: str
     cameras: tuple[str, ...]
@@ -104,6 +105,7 @@ class Ready:
     device: str
     kv_bytes_capacity: int
     load_s: float
+    act_s: float
 
 
 @dataclass(frozen=True)

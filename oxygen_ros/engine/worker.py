@@ -43,12 +43,12 @@ def build(options: EngineOptions, emit: Emit) -> tuple[Engine, wire.Ready]:
     torch.set_num_threads(options.threads)
     policy = checkpoint.load(options.checkpoint, options.device, options.dtype, options.denoise_steps)
     engine = Engine(policy, options, emit)
-    engine.warm_up()
+    act_s = engine.warm_up()
     return engine, wire.Ready(
         model=policy.describe(), cameras=policy.cameras, state_dim=policy.state_dim, action_dim=policy.action_dim,
         horizon=policy.config.horizon, dtype=str(policy.net.dtype).removeprefix('torch.'),
         device=str(policy.net.device), kv_bytes_capacity=engine.report().kv_bytes_capacity,
-        load_s=time.monotonic() - started)
+        load_s=time.monotonic() - started, act_s=act_s)
 
 
 class Worker:

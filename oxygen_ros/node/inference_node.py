@@ -114,6 +114,7 @@ class InferenceNode(LifecycleNodeMixin, Node):
         self._answered.clear()
         self.get_logger().info(f'loading {options.checkpoint} for {contract.robot}')
         self._engine = self._make_engine(options, self._on_event, len(contract.cameras) * _IMAGE_BYTES,
+                                         hang_s=self.parameters.hang_timeout_s,
                                          load_timeout_s=self.parameters.load_timeout_s)
         self._engine.start()
 

@@ -88,6 +88,8 @@ class NodeParameters(Strict):
         'time_from_start always counts from it')
     forward_commands: bool = Field(False, description='also publish `commands`, one row of positions per tick, for a '
                                    'forward_command_controller')
+    realtime_priority: int = Field(50, ge=0, le=99, description='of the thread that publishes `actions` (SCHED_FIFO), '
+                                   'where the system allows it; 0 = as all other threads')
     stop_mode: Literal['hold', 'finish'] = Field(
         'hold', json_schema_extra=RUNTIME, description='when an input or the engine fails: hold the present position '
         'at once, or finish the chunk first')
@@ -104,6 +106,8 @@ class NodeParameters(Strict):
                               'else')
     load_timeout_s: float = Field(900.0, ge=1.0, le=86400.0,
                                   description='longest time to load and warm up the model, s')
+    hang_timeout_s: float = Field(5.0, ge=1.0, le=3600.0, description='an engine that is silent for so long hangs: it '
+                                  'is started again, s; ten times the time of one observation where that is more')
     speech: SpeechParameters = SpeechParameters()
     engine: EngineParameters = EngineParameters()  # type: ignore[valid-type]
 
