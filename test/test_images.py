@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oxygen_ros.contract import Transform
-from oxygen_ros.node.images import SUPPORTED, ImageError, compressed_to_rgb, to_rgb, transformed
+from oxygen_ros.node.images import MOST_PIXELS, SUPPORTED, ImageError, compressed_to_rgb, to_rgb, transformed
 
 RGB = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3) * 3  # no two channels or pixels alike
 GREY = RGB[..., 0]
@@ -182,3 +182,10 @@ def test_transforms_apply_in_order():
 def test_a_crop_outside_of_the_picture_is_named():
     with pytest.raises(ImageError, match=r'crop \[0, 0, 7, 4\].*6 x 4'):
         transformed(RGB, [Transform(crop=(0, 0, 7, 4))])
+
+
+def test_a_picture_too_large_for_the_engine_is_refused_unless_it_is_cropped():
+    huge = np.broadcast_to(np.zeros(3, np.uint8), (MOST_PIXELS // 4000 + 1, 4000, 3))
+    with pytest.raises(ImageError, match=r'4000 x 4195 px is more than 16777216 pixels: publish smaller'):
+        transformed(huge, [])
+    assert transformed(huge, [Transform(crop=(0, 0, 4000, 3000))]).shape == (3000, 4000, 3)

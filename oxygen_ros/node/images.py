@@ -33,6 +33,7 @@ _YUV422 = {'yuv422': cv2.COLOR_YUV2RGB_UYVY, 'uyvy': cv2.COLOR_YUV2RGB_UYVY,
 _YUV420 = {'nv12': cv2.COLOR_YUV2RGB_NV12, 'nv21': cv2.COLOR_YUV2RGB_NV21}
 _DEPTH = re.compile(r'(16[US]|32[SF]|64F)C\d+|.*[dD]epth.*')
 
+MOST_PIXELS = 4096 * 4096  # of a picture that goes to the engine; room for it is reserved per camera
 SUPPORTED = (*_COLOUR, *_BAYER, *_YUV422, *_YUV420)
 
 
@@ -100,7 +101,8 @@ def _cut_off(data: np.ndarray) -> bool:
 
 
 def transformed(pixels: np.ndarray, transforms: Iterable[Transform]) -> np.ndarray:
-    """Apply the contract's steps in order; ImageError when a crop lies outside of the picture."""
+    """Apply the contract's steps in order; ImageError when a crop lies outside of the picture, or what is left has
+    more than MOST_PIXELS."""
     for step in transforms:
         if step.rotate is not None:
             pixels = np.rot90(pixels, -step.rotate // 90)
@@ -112,6 +114,10 @@ def transformed(pixels: np.ndarray, transforms: Iterable[Transform]) -> np.ndarr
                 raise ImageError(f'crop {list(step.crop)} of the contract lies outside of the picture of '
                                  f'{pixels.shape[1]} x {pixels.shape[0]} px')
             pixels = pixels[y:y + height, x:x + width]
+    height, width, _ = pixels.shape
+    if height * width > MOST_PIXELS:
+        raise ImageError(f'{width} x {height} px is more than {MOST_PIXELS} pixels: publish smaller pictures, or crop '
+                         'them in the contract')
     return np.ascontiguousarray(pixels)
 
 

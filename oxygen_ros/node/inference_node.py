@@ -21,13 +21,12 @@ from oxygen_ros.contract import Contract, ContractError, load_contract
 from oxygen_ros.engine.supervisor import Supervisor
 from oxygen_ros.engine.wire import Failed, FromEngine, Ready
 from oxygen_ros.node.diagnostics import Diagnostics
+from oxygen_ros.node.images import MOST_PIXELS
 from oxygen_ros.node.parameters import NodeParameters
 from oxygen_ros.node.robot_model import Described
 from oxygen_ros.node.ros_parameters import RosParameters
 from oxygen_ros.node.session import Session
 from oxygen_ros.share import share
-
-_IMAGE_BYTES = 3840 * 2160 * 3  # room for one picture; memory is taken only where pictures are written
 
 
 class CannotConfigure(RuntimeError):
@@ -113,7 +112,8 @@ class InferenceNode(LifecycleNodeMixin, Node):
         self._contract, self._answer, self._loading = contract, None, Future()
         self._answered.clear()
         self.get_logger().info(f'loading {options.checkpoint} for {contract.robot}')
-        self._engine = self._make_engine(options, self._on_event, len(contract.cameras) * _IMAGE_BYTES,
+        room = len(contract.cameras) * MOST_PIXELS * 3  # bytes; memory is taken only where pictures are written
+        self._engine = self._make_engine(options, self._on_event, room,
                                          hang_s=self.parameters.hang_timeout_s,
                                          load_timeout_s=self.parameters.load_timeout_s)
         self._engine.start()
