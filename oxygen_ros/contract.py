@@ -67,6 +67,8 @@ class JointTopic(Input):
     """A sensor_msgs/JointState topic; all of them are merged joint by joint."""
 
     max_age: float = Field(0.25, gt=0, le=60, description='older joints stop the motion, s')
+    prefix: str = Field('', description='put before every joint name of this topic, where two arms use the same names: '
+                        'state and actions then say left_waist, right_waist')
 
 
 class Gripper(Strict):
@@ -182,6 +184,11 @@ class Contract(Strict):
         _unique('joint_topics: topic', (topic.topic for topic in self.joint_topics))
         _unique('state: joint and field', (f'{entry.joint} {entry.field}' for entry in self.state))
         _unique('actions: joint or name', (action.label for action in self.actions))
+        prefixes = tuple(topic.prefix for topic in self.joint_topics)
+        for entry in self.state:
+            if not entry.joint.startswith(prefixes):
+                raise ValueError(f'state: no topic can give {entry.joint}, for the joints of joint_topics begin with '
+                                 f'{" or ".join(prefixes)}: correct the name or the prefix')
         if self.moves_joints:
             measured = {entry.joint for entry in self.state if entry.field == 'position'}
             for action in self.actions:

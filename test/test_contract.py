@@ -68,6 +68,8 @@ def changed(path: str, value) -> dict:
     ('cameras.0.transforms', [{'rotate': 90, 'flip': 'vertical'}], ['exactly one']),
     ('cameras.0.topic', '', ['cameras[0] (front).topic']),
     ('joint_topics', [], ['joint_topics', 'at least one']),
+    ('joint_topics', [{'topic': 'left', 'prefix': 'left_'}, {'topic': 'right', 'prefix': 'right_'}],
+     ['no topic can give elbow', 'begin with left_ or right_']),
 ])
 def test_a_fault_is_named_with_its_key(tmp_path, key, value, expected):
     path = write(tmp_path, changed(key, value))

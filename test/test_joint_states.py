@@ -114,8 +114,18 @@ def test_the_same_joint_on_two_topics_is_a_conflict():
     target = joints('a', topics=('left', 'right'))
     send(target, {'a': 1.0}, 0.0, 'left')
     send(target, {'a': 2.0}, 0.01, 'right')
-    assert 'left and right' in str(state(target, 0.02).problems[0])
+    assert 'left and right' in str(state(target, 0.02).problems[0]) and 'prefix' in str(state(target, 0.02).problems[0])
     assert state(target).values == {'a': 2.0}
+
+
+def test_a_prefix_tells_two_arms_with_the_same_joint_names_apart():
+    target = Joints([StateJoint(joint='left_waist'), StateJoint(joint='right_waist')],
+                    [JointTopic(topic=f'{side}/joint_states', prefix=f'{side}_') for side in ('left', 'right')])
+    send(target, {'waist': 1.0}, 0.0, 'left/joint_states', publisher='x')
+    problem, = state(target).problems
+    assert str(problem).startswith('right/joint_states: joint right_waist: no message gives its position')
+    send(target, {'waist': 2.0, 'left_waist': 9.0}, 0.0, 'right/joint_states', publisher='y')
+    assert state(target).values == {'left_waist': 1.0, 'right_waist': 2.0} and not state(target).problems
 
 
 def test_different_joints_of_two_publishers_are_no_conflict():

@@ -23,6 +23,7 @@ class Joints:
 
     A message may name any subset of the robot's joints and leave out whole fields; each value has its own age. A
     non-finite value takes the place of the last good one: the robot does not move on what a sensor no longer says.
+    Joints go by their full names, with the prefix of their topic.
     """
 
     def __init__(self, state: Iterable[StateJoint], topics: Iterable[JointTopic]) -> None:
@@ -39,7 +40,8 @@ class Joints:
         self._arrivals[topic] = self._arrivals[topic][0] + 1, received
         for field in self._fields:
             values = fields.get(field, ())
-            for i, name in enumerate(names):
+            for i, bare in enumerate(names):
+                name = declared.prefix + bare
                 reading = self._readings.get((name, field))
                 if reading is None:
                     continue
@@ -83,7 +85,8 @@ class Joints:
         grouped: dict[tuple[str, str], tuple[str, list[str]]] = {}
         notes = []
         for (joint, field), reading in self._readings.items():
-            source = reading.origin[0] if reading.origin else ' or '.join(self._topics)
+            source = reading.origin[0] if reading.origin else ' or '.join(
+                topic for topic, declared in self._topics.items() if joint.startswith(declared.prefix))
             fault: tuple[str, str] | None
             if reading.freshness is None:
                 fault = ('missing', f'no message gives its {field}')
@@ -98,6 +101,7 @@ class Joints:
                 grouped.setdefault((source, fault[0]), (fault[1], []))[1].append(joint)
             if reading.conflict and now - reading.conflict[1] < SECOND:
                 notes.append(Problem(f'joint {joint}', 'conflict', f'{reading.conflict[0]} disagree about who owns it; '
-                                     'the newest message wins', blocking=False))
+                                     'the newest message wins; if they are two joints of one name, give each a '
+                                     'topic with a prefix in the contract', blocking=False))
         return [Problem(source, kind, f'joint {", ".join(joints)}: {text}')
                 for (source, kind), (text, joints) in grouped.items()] + notes
