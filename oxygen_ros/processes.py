@@ -4,6 +4,7 @@ from __future__ import annotations
 import codecs
 import os
 import re
+import shutil
 import signal
 import subprocess
 import threading
@@ -13,10 +14,16 @@ from collections.abc import Mapping, Sequence
 import psutil
 
 _KEPT = 200_000  # characters of output
+# Whatever ends us, kill -9 included, ends what we started: the kernel sees to it (PR_SET_PDEATHSIG). Every Debian and
+# Ubuntu has setpriv; preexec_fn, the way without it, may deadlock in a program with threads.
+_TETHER = [setpriv, '--pdeathsig', 'KILL', '--'] if (setpriv := shutil.which('setpriv')) else []
 
 
 class Process:
-    """One program; the end of its output (stdout and stderr together) is kept."""
+    """One program; the end of its output (stdout and stderr together) is kept.
+
+    It ends with the thread that makes this object, at the latest.
+    """
 
     def __init__(self, name: str, command: Sequence[str], env: Mapping[str, str] | None = None) -> None:
         self.name = name
@@ -25,7 +32,7 @@ class Process:
         # A session of its own: a Ctrl-C in the terminal reaches us alone, and whoever is still in the group after the
         # program has ended is an orphan.
         self._popen = subprocess.Popen(
-            list(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0,
+            [*_TETHER, *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0,
             env=None if env is None else dict(env), start_new_session=True)
         self._reader = threading.Thread(target=self._read, name=f'{name} output', daemon=True)
         self._reader.start()

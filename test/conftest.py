@@ -124,6 +124,24 @@ peer = pytest.fixture(_peer)
 peer_once = pytest.fixture(_peer, scope='module')
 
 
+@pytest.fixture
+def arm(start, peer, tmp_path):
+    """arm(**parameters) -> a running node of a simulated arm, see ros_helpers.Arm, in a namespace of its own."""
+    from ros_helpers import arms
+    with arms(start, peer, tmp_path) as make:
+        yield make
+
+
+@pytest.fixture(scope='module')
+def shared(start_once, peer_once, tmp_path_factory):
+    """One Arm that moves, for all tests of a file that leave it as it was."""
+    from ros_helpers import arms
+    with arms(start_once, peer_once, tmp_path_factory.mktemp('shared')) as make:
+        robot = make(**{'speech.max_tokens': 4000})
+        robot.moves()
+        yield robot
+
+
 @pytest.fixture(scope='session')
 def pristine(tmp_path_factory):
     """The reference checkpoints with a tokenizer, by format, for tests that only read."""

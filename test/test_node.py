@@ -12,27 +12,11 @@ pytest.importorskip('rclpy')
 from arm_engine import HORIZON, JOINTS, PERIOD, SPEED  # noqa: E402
 from lifecycle_msgs.msg import Transition  # noqa: E402
 from rcl_interfaces.srv import DescribeParameters, GetParameters  # noqa: E402
-from ros_helpers import Robot, arms, jtc_faults, seconds  # noqa: E402
+from ros_helpers import Robot, jtc_faults, seconds  # noqa: E402
 from std_msgs.msg import Float64MultiArray, String  # noqa: E402
 from std_srvs.srv import SetBool, Trigger  # noqa: E402
 
 from oxygen_ros.node.parameters import ParameterError, document, parse, specs  # noqa: E402
-
-
-@pytest.fixture
-def arm(start, peer, tmp_path):
-    """arm(**parameters) -> a running Arm in a namespace of its own."""
-    with arms(start, peer, tmp_path) as make:
-        yield make
-
-
-@pytest.fixture(scope='module')
-def shared(start_once, peer_once, tmp_path_factory):
-    """An Arm that is moving, for tests that leave it as it was."""
-    with arms(start_once, peer_once, tmp_path_factory.mktemp('shared')) as make:
-        robot = make(**{'speech.max_tokens': 4000})
-        robot.moves()
-        yield robot
 
 
 # --- the real engine ---------------------------------------------------------------------------------------------

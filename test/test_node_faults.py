@@ -16,26 +16,12 @@ from hypothesis import HealthCheck, given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from lifecycle_msgs.msg import Transition  # noqa: E402
 from rclpy.qos import QoSProfile, ReliabilityPolicy, qos_profile_sensor_data  # noqa: E402
-from ros_helpers import Robot, arms, write_contract  # noqa: E402
+from ros_helpers import Robot, write_contract  # noqa: E402
 from rosgraph_msgs.msg import Clock  # noqa: E402
 from sensor_msgs.msg import CompressedImage, Image, JointState  # noqa: E402
 from std_msgs.msg import String  # noqa: E402
 
 from oxygen_ros.msg import SpeechRequest  # noqa: E402
-
-
-@pytest.fixture
-def arm(start, peer, tmp_path):
-    """arm(**parameters) -> a running Arm in a namespace of its own."""
-    with arms(start, peer, tmp_path) as make:
-        yield make
-
-
-@pytest.fixture(scope='module')
-def shared(start_once, peer_once, tmp_path_factory):
-    """An Arm that moves again after every test."""
-    with arms(start_once, peer_once, tmp_path_factory.mktemp('shared')) as make:
-        yield make()
 
 
 def break_camera(robot):

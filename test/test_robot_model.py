@@ -9,7 +9,7 @@ pytest.importorskip('rclpy')
 pytest.importorskip('yourdfpy')
 
 from arm_engine import JOINTS  # noqa: E402
-from ros_helpers import LATCHED, arms, contract  # noqa: E402
+from ros_helpers import LATCHED, contract  # noqa: E402
 from std_msgs.msg import String  # noqa: E402
 from visualization_msgs.msg import Marker, MarkerArray  # noqa: E402
 
@@ -32,12 +32,6 @@ def urdf(most=3.0, fastest=9.0) -> str:
 
 def describe(robot, text: str) -> None:
     robot.peer.publisher(String, f'{robot.namespace}/robot_description', LATCHED, wait=False).publish(String(data=text))
-
-
-@pytest.fixture
-def arm(start, peer, tmp_path):
-    with arms(start, peer, tmp_path) as make:
-        yield make
 
 
 def test_the_planned_path_and_the_latest_sentence_are_shown(arm):
