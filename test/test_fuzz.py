@@ -183,6 +183,7 @@ def turn(node) -> None:
     node.session.engine.beat()
     node._drain()
     node.session._tick()
+    node.session.motion.tick()
     node._drain()
 
 

@@ -156,6 +156,7 @@ def main() -> None:
     faulthandler.register(signal.SIGUSR1)          # and so does a hang, when the supervisor asks for it
     # The kernel ends this process with the node's, also in the middle of a forward pass and after kill -9.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))  # the node may be real-time; a model must not be
     pipe_fd, memory_fd = map(int, sys.argv[1:])
     for fd in (pipe_fd, memory_fd):
         os.set_inheritable(fd, False)

@@ -23,6 +23,7 @@ from oxygen_ros.engine.wire import Failed, FromEngine, Ready
 from oxygen_ros.node.diagnostics import Diagnostics
 from oxygen_ros.node.images import MOST_PIXELS
 from oxygen_ros.node.parameters import NodeParameters
+from oxygen_ros.node.realtime import settle
 from oxygen_ros.node.robot_model import Described
 from oxygen_ros.node.ros_parameters import RosParameters
 from oxygen_ros.node.session import Session
@@ -153,6 +154,7 @@ class InferenceNode(LifecycleNodeMixin, Node):
         if found := contract.mismatches(answer.cameras, answer.state_dim, answer.action_dim):
             raise ContractError(f'contract {self.parameters.contract} does not fit the checkpoint: {"; ".join(found)}')
         self.session = Session(self, contract, engine, answer)
+        settle()
         self.get_logger().info(f'ready: {answer.model}')
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:

@@ -82,12 +82,12 @@ class Interface:
 
     def _publisher(self, kind: type, topic: str, qos: QoSProfile):
         return self._node.create_lifecycle_publisher(kind, topic, qos, event_callbacks=PublisherEventCallbacks(
-            incompatible_qos=partial(self._mismatch, topic)))
+            incompatible_qos=partial(self._mismatch, topic), use_default_callbacks=False))
 
     def _subscribe(self, kind: type, topic: str, callback, qos: QoSProfile, **options) -> None:
         self._subscriptions.append(self._node.create_subscription(
             kind, topic, callback, qos, event_callbacks=SubscriptionEventCallbacks(
-                incompatible_qos=partial(self._mismatch, topic)), **options))
+                incompatible_qos=partial(self._mismatch, topic), use_default_callbacks=False), **options))
 
     def _input(self, kind: type, topic: str, callback, qos: QoSProfile) -> None:
         self._subscribe(kind, topic, callback, qos, qos_overriding_options=QoSOverridingOptions.with_default_policies())

@@ -9,6 +9,8 @@ import signal
 import sys
 from typing import Any
 
+_HAND_OVER_S = 0.0005  # longest that one thread keeps the GIL while the ticker wants it
+
 
 def main(args: list[str] | None = None, **options: Any) -> None:
     """Run the node until it is told to stop. ``options`` go to InferenceNode."""
@@ -22,9 +24,11 @@ def main(args: list[str] | None = None, **options: Any) -> None:
 
     from oxygen_ros.node.inference_node import InferenceNode
     from oxygen_ros.node.parameters import ParameterError
+    from oxygen_ros.node.realtime import prefer
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: stop.append(number))
+    sys.setswitchinterval(_HAND_OVER_S)
     # rclpy's own handlers would take away the publishers before the robot can be told to hold.
     rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
     try:
@@ -33,6 +37,9 @@ def main(args: list[str] | None = None, **options: Any) -> None:
         print(f'oxygen: {error}', file=sys.stderr)
         rclpy.try_shutdown()
         sys.exit(2)
+    priority = node.parameters.realtime_priority
+    if priority and (denied := prefer(priority)):
+        node.get_logger().info(f'no real-time priority {priority}: {denied}')
     executor = SingleThreadedExecutor()
     executor.add_node(node)
     try:

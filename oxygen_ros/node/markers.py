@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 from geometry_msgs.msg import Point, Vector3
+from rclpy.publisher import Publisher
 from std_msgs.msg import ColorRGBA, Header
 from visualization_msgs.msg import Marker, MarkerArray
 
@@ -20,11 +21,13 @@ _ABOVE = 1.2  # m, of the sentence over the base
 class Markers:
     """Publishes everything with every change, as the topic is latched: a viewer that comes late sees all of it.
 
+    Paths are only worked out while somebody looks; they change with every chunk.
+
     frame: of the sentence while no robot description is known; then both are in the description's base.
     """
 
-    def __init__(self, publish: Callable[[MarkerArray], None], clock: Callable[[], int], frame: str) -> None:
-        self._publish, self._clock, self._frame = publish, clock, frame
+    def __init__(self, publisher: Publisher, clock: Callable[[], int], frame: str) -> None:
+        self._publisher, self._clock, self._frame = publisher, clock, frame
         self.kinematics: Kinematics | None = None
         self._sentence = ''
         self._paths = np.empty((0, 0, 3))
@@ -36,7 +39,9 @@ class Markers:
 
     def plan(self, positions: Mapping[str, np.ndarray]) -> None:
         """Show where the tools go. positions: joint -> [n], rad or m, from now on."""
-        if self.kinematics is not None:
+        if self._publisher.get_subscription_count() == 0:
+            self.stop()
+        elif self.kinematics is not None:
             self._paths = self.kinematics.paths(positions)
             self._show()
 
@@ -66,4 +71,4 @@ class Markers:
                           scale=Vector3(z=0.06))
             text.pose.position.z, text.pose.orientation.w = _ABOVE, 1.0
             markers.append(text)
-        self._publish(MarkerArray(markers=markers))
+        self._publisher.publish(MarkerArray(markers=markers))

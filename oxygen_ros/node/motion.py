@@ -1,6 +1,8 @@
 """From chunks to what the controller gets: one trajectory per tick, a hold when the motion has to end early."""
 from __future__ import annotations
 
+import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Literal
@@ -18,7 +20,8 @@ from oxygen_ros.node.timeline import Seam, Timeline
 class Motion:
     """Publishes the timeline: trajectories, and for controllers that only forward, the row of positions of now.
 
-    When a contract's actions are no joint positions it never publishes anything.
+    When a contract's actions are no joint positions it never publishes anything. ``tick`` may be called from a thread
+    of its own; what it publishes and what the others do to the motion is then still one after the other.
 
     stamp_mode: what the stamp means to joint_trajectory_controller. zero: the trajectory starts on arrival; now: at
     the stamp, which needs synchronised clocks; observation: the stamp is that of the observation and the points keep
@@ -35,16 +38,18 @@ class Motion:
         self._all_joints = len(contract.joints) == len(contract.actions)
         self._latencies: deque[int] = deque(maxlen=10)
         self._stamp = 0  # of the observation behind the newest chunk
+        self._lock = threading.Lock()
 
     def take(self, chunk: Chunk, state: np.ndarray, measured: np.ndarray, now: int) -> str:
         """Move by a chunk, made from policy-unit ``state``; returns why it was refused, or ''."""
         if self.timeline is None:
             return ''
         targets = self._contract.joint_targets(chunk.actions, state)
-        refusal = self.timeline.push(targets, chunk.sequence, chunk.received_ns, measured, now)
-        if not refusal:
-            self._stamp = chunk.stamp
-            self._latencies.append(now - chunk.received_ns)
+        with self._lock:
+            refusal = self.timeline.push(targets, chunk.sequence, chunk.received_ns, measured, now)
+            if not refusal:
+                self._stamp = chunk.stamp
+                self._latencies.append(now - chunk.received_ns)
         return refusal
 
     def committed(self, state: np.ndarray, observed: int, now: int) -> np.ndarray | None:
@@ -69,6 +74,10 @@ class Motion:
         if self.timeline is not None:
             self.timeline.limit(contract.joints)
 
+    def moving(self, now: int) -> bool:
+        """Whether there is motion left."""
+        return self.timeline is not None and self.timeline.moving(now)
+
     def planned(self, now: int) -> dict[str, np.ndarray]:
         """Joint -> [n] positions from now to the end of the motion; empty when nothing moves."""
         if self.timeline is None or (points := self.timeline.points(now)) is None:
@@ -80,22 +89,27 @@ class Motion:
         if self.timeline is not None:
             self.timeline.blend = round(seconds * SECOND)
 
-    def tick(self, now: int) -> bool:
-        """Publish what lies ahead; False when there is nothing."""
-        if self.timeline is None or (points := self.timeline.points(now)) is None:
-            return False
-        self._send(*points)
-        if (here := self.timeline.position(now)) is not None:
-            self._publish_row(here)
-        return True
+    def tick(self) -> None:
+        """Publish what lies ahead, if anything does."""
+        if self.timeline is None:
+            return
+        with self._lock:
+            now = time.monotonic_ns()
+            if (points := self.timeline.points(now)) is not None:
+                self._send(*points)
+                if (here := self.timeline.position(now)) is not None:
+                    self._publish_row(here)
 
-    def halt(self, now: int) -> bool:
+    def halt(self) -> bool:
         """End the motion where it is now: one point, then silence. False when nothing moved."""
-        if self.timeline is None or (held := self.timeline.stop(now)) is None:
+        if self.timeline is None:
             return False
-        self._send(np.array([self.timeline.period]), held[None])
-        self._publish_row(held)
-        return True
+        with self._lock:
+            if (held := self.timeline.stop(time.monotonic_ns())) is None:
+                return False
+            self._send(np.array([self.timeline.period]), held[None])
+            self._publish_row(held)
+            return True
 
     def _send(self, ahead: np.ndarray, positions: np.ndarray) -> None:
         if self._stamp_mode == 'zero':

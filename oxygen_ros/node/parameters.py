@@ -88,8 +88,8 @@ class NodeParameters(Strict):
         'time_from_start always counts from it')
     forward_commands: bool = Field(False, description='also publish `commands`, one row of positions per tick, for a '
                                    'forward_command_controller')
-    realtime_priority: int = Field(50, ge=0, le=99, description='of the thread that publishes `actions` (SCHED_FIFO), '
-                                   'where the system allows it; 0 = as all other threads')
+    realtime_priority: int = Field(20, ge=0, le=99, description='of the node process (SCHED_FIFO), where the system '
+                                   'allows it; below the 50 of ros2_control, 0 = none. The engine has none')
     stop_mode: Literal['hold', 'finish'] = Field(
         'hold', json_schema_extra=RUNTIME, description='when an input or the engine fails: hold the present position '
         'at once, or finish the chunk first')

@@ -1,7 +1,7 @@
 """Everything between configure and cleanup: one contract, one loaded engine, the cycle that joins them.
 
-All of it runs on the executor's thread. The steady timer first publishes `actions`, then begins a cycle when one is
-due; events of the engine come as they are made, so that speech does not wait for a tick.
+All of it runs on the executor's thread, but for the ticker, which publishes `actions` whatever else happens. A timer of
+the same rate begins a cycle when one is due; events of the engine come as they are made, so that speech does not wait.
 """
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from oxygen_ros.node.parameters import NodeParameters
 from oxygen_ros.node.requests import Requests, refusal
 from oxygen_ros.node.robot_model import Described, RobotModel
 from oxygen_ros.node.status import EngineTotals, Pace
+from oxygen_ros.node.ticker import Ticker
 
 if TYPE_CHECKING:
     from oxygen_ros.node.inference_node import InferenceNode
@@ -49,12 +50,13 @@ class Session:
         self.motion = Motion(contract, self._publish_actions, self._publish_commands, node.clock_ns,
                              node.parameters.stamp_mode, node.parameters.blend_s)
         self.robot_model = RobotModel(contract, node.resolve_topic_name(contract.description_topic), node.post)
-        self.markers = Markers(self.interface.markers.publish, node.clock_ns, node.parameters.marker_frame)
+        self.markers = Markers(self.interface.markers, node.clock_ns, node.parameters.marker_frame)
         self.requests, self.notices, self.totals, self.pace = Requests(), Notices(), EngineTotals(), Pace()
         self.paused = False
         self._instruction = node.parameters.instruction.strip() or contract.instruction.strip()
         self._most_tokens = node.parameters.speech.max_tokens
-        self._ticker: Timer | None = None
+        self._ticker: Ticker | None = None
+        self._timer: Timer | None = None
         self._sequence = 0       # of the newest observation
         self._barrier = 0        # chunks of observations before this one are from before a stop
         self._sent: dict[int, np.ndarray] = {}   # observation -> its state, until its chunk is there
@@ -74,14 +76,13 @@ class Session:
         self.totals.activate()
         self._barrier = self._sequence + 1
         self._next_cycle = time.monotonic_ns()
-        self._restart_ticker()
+        self._start_ticker()
 
     def deactivate(self, why: str) -> None:
         """Hold the robot and end all speech, while the publishers still work."""
         if self._ticker is None:
             return
-        self._node.destroy_timer(self._ticker)
-        self._ticker = None
+        self._stop_ticker()
         self._halt()
         for last in self.requests.end_all('cancelled', why):
             self._publish_speech(last)
@@ -91,15 +92,22 @@ class Session:
         self.interface.destroy()
 
     # --- the tick ------------------------------------------------------------------------------------------------
-    def _restart_ticker(self) -> None:
-        if self._ticker is not None:
-            self._node.destroy_timer(self._ticker)
+    def _start_ticker(self) -> None:
         period = 1.0 / self._node.parameters.publish_rate_hz
-        self._ticker = self._node.create_timer(period, self._tick, clock=self._node.steady)
+        self._ticker = Ticker(self.motion.tick, period)
+        self._timer = self._node.create_timer(period, self._tick, clock=self._node.steady)
+
+    def _stop_ticker(self) -> None:
+        if self._ticker is not None and self._timer is not None:
+            self._ticker.stop()
+            self._node.destroy_timer(self._timer)
+            self._ticker = self._timer = None
 
     def _tick(self) -> None:
+        if self._ticker is not None:
+            self._ticker.check()
         now = time.monotonic_ns()
-        moves = self.motion.tick(now)
+        moves = self.motion.moving(now)
         if self._moved and not moves:
             self._trouble('motion', 'starved', 'the chunk has run out and no newer one came: the robot stands still',
                           blocking=False)
@@ -173,7 +181,7 @@ class Session:
         """Hold the robot where it is; chunks that are under way no longer count."""
         self._barrier = self._sequence + 1
         self._moved = False
-        if self.motion.halt(time.monotonic_ns()):
+        if self.motion.halt():
             self.markers.stop()
 
     def _trouble(self, source: str, kind: str, text: str, blocking: bool = True) -> None:
@@ -304,7 +312,8 @@ class Session:
     def apply(self, old: NodeParameters, new: NodeParameters) -> None:
         """Parameters were changed."""
         if new.publish_rate_hz != old.publish_rate_hz and self.active:
-            self._restart_ticker()
+            self._stop_ticker()
+            self._start_ticker()
         if new.speech != old.speech:
             self.engine.send(new.speech.configure())
         self.motion.set_blend(new.blend_s)

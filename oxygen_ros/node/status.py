@@ -17,7 +17,7 @@ _STAGES = ('vision', 'prefill', 'act', 'speak', 'cycle')
 
 
 class Pace:
-    """How regularly something happens, over the last events (steady ns)."""
+    """How regularly something happens, over the last events (steady ns). May be told from another thread."""
 
     def __init__(self, keep: int = 500) -> None:
         self._times: deque[int] = deque(maxlen=keep)
@@ -27,13 +27,13 @@ class Pace:
 
     def rate_hz(self, now: int) -> float:
         """Events per second over the last two seconds; 0 when there were fewer than two."""
-        recent = [t for t in self._times if now - t <= 2 * SECOND]
+        recent = [t for t in list(self._times) if now - t <= 2 * SECOND]
         span = recent[-1] - recent[0] if recent else 0
         return (len(recent) - 1) * SECOND / span if span else 0.0
 
     def jitter_s(self, period_s: float) -> float:
         """99th percentile of how far intervals stray from ``period_s``; pauses above five periods are not intervals."""
-        intervals = np.diff(self._times) / SECOND
+        intervals = np.diff(list(self._times)) / SECOND
         intervals = intervals[intervals < 5 * period_s]
         return float(np.percentile(np.abs(intervals - period_s), 99)) if intervals.size else 0.0
 

@@ -157,16 +157,18 @@ class Timeline:
         return ''
 
     def _at(self, times: np.ndarray | int) -> np.ndarray:
-        base = self._times[0]  # floats of steady nanoseconds would lose microseconds
-        return np.stack([np.interp(times - base, self._times - base, column) for column in self._knots.T], axis=-1)
+        after = np.searchsorted(self._times, times).clip(1, len(self._times) - 1)
+        begin, end = self._times[after - 1], self._times[after]
+        share = ((times - begin) / (end - begin)).clip(0.0, 1.0)[..., None]  # differences first: ns fill a float
+        return (1.0 - share) * self._knots[after - 1] + share * self._knots[after]
 
     def _limited(self, start: np.ndarray, now: int, times: np.ndarray, wanted: np.ndarray) -> np.ndarray:
         """``wanted`` with no joint faster than its limit, beginning at ``start``."""
-        knots = np.empty_like(wanted)
-        previous, before = start, now
-        for i, time in enumerate(times):
-            reach = self._speed * ((int(time) - before) / SECOND)
-            previous = np.clip(wanted[i], previous - reach, previous + reach)
+        reaches = self._speed * (np.diff(times, prepend=now)[:, None] / SECOND)
+        if (np.abs(np.diff(wanted, axis=0, prepend=start[None])) <= reaches).all():
+            return wanted
+        knots, previous = np.empty_like(wanted), start
+        for i, reach in enumerate(reaches):
+            knots[i] = previous = np.clip(wanted[i], previous - reach, previous + reach)
             self.counts.velocity_clamps += int(np.count_nonzero(previous != wanted[i]))
-            knots[i], before = previous, int(time)
         return knots

@@ -1,0 +1,79 @@
+"""The thread that publishes actions, and what keeps the node on time."""
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from oxygen_ros.node.ticker import Ticker
+
+
+def test_it_beats_until_it_is_stopped_and_never_after():
+    enough, beats = threading.Event(), []
+
+    def beat():
+        beats.append(threading.current_thread().name)
+        if len(beats) == 5:
+            enough.set()
+
+    ticker = Ticker(beat, 0.002)
+    assert enough.wait(10.0)
+    ticker.stop()
+    assert set(beats) == {'ticker'} and 'ticker' not in {thread.name for thread in threading.enumerate()}
+    ticker.check()
+
+
+def test_beats_keep_their_phase_and_those_that_were_missed_are_left_out():
+    times, enough = [], threading.Event()
+
+    def beat():
+        times.append(time.monotonic())
+        if len(times) == 1:
+            time.sleep(0.105)  # two and a half periods
+        if len(times) == 4:
+            enough.set()
+
+    ticker = Ticker(beat, 0.04)
+    assert enough.wait(10.0)
+    ticker.stop()
+    places = [(moment - times[0]) / 0.04 for moment in times]
+    assert places[1] >= 2.99  # not at 1 and 2, which were over, and no burst to make up for them
+    assert all(later - earlier > 0.3 for earlier, later in zip(places[1:], places[2:]))
+
+
+def test_what_a_beat_raises_ends_the_beats_and_reaches_the_owner_once():
+    beats = []
+
+    def beat():
+        beats.append(1)
+        raise ValueError('broken')
+
+    ticker = Ticker(beat, 0.001)
+    ticker._thread.join(10.0)
+    with pytest.raises(ValueError, match='broken'):
+        ticker.check()
+    ticker.check()
+    ticker.stop()
+    assert beats == [1]
+
+
+_PREFER = """
+import os, threading
+from oxygen_ros.node import realtime
+thread = threading.Thread(target=threading.Event().wait, daemon=True)
+thread.start()
+why = realtime.prefer(20)
+print([os.sched_getscheduler(int(t)) == os.SCHED_FIFO for t in os.listdir('/proc/self/task')])
+realtime.lift()
+print(os.sched_getparam(0).sched_priority, why)
+"""
+
+
+def test_a_real_time_priority_holds_for_all_threads_or_the_reason_is_told():
+    said = subprocess.run([sys.executable, '-c', _PREFER], capture_output=True, text=True, timeout=60, check=True,
+                          env={**os.environ, 'OMP_NUM_THREADS': '1'}).stdout.splitlines()
+    if said[0] == '[True, True]':
+        assert said[1].strip() == '21'
+    else:
+        assert 'rtprio' in said[1] and said[1].startswith('0 ')
