@@ -58,9 +58,9 @@ class Observer:
         self._expires = 0.0                                   # when the newest chunk has nothing more to say
 
         latched = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
-        for kind, topic, callback, qos in (
-                (JointTrajectory, 'actions', self._on_actions, _DEPTH),
+        for kind, topic, callback, qos in (  # of what waits, the executor takes a chunk before the actions made from it
                 (ActionChunk, 'action_chunk', self._on_chunk, _DEPTH),
+                (JointTrajectory, 'actions', self._on_actions, _DEPTH),
                 (SpeechToken, 'speech', self._on_speech, _DEPTH),
                 (String, 'said', self._on_said, _DEPTH),
                 (EngineStatus, 'status', self._on_status, _DEPTH),
