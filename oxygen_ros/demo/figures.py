@@ -24,8 +24,8 @@ def jitter_p99_ms(times: Sequence[float], period: float) -> float:
 class Figures:
     """Grows while messages arrive. All times are s on the ROS clock of this machine.
 
-    A trajectory is stale when the newest chunk has expired, that is, when its observation is older than the chunk is
-    long, or when all its points lie in the past: it says nothing worth following then.
+    A trajectory is stale when the newest chunk has expired, that is, has been executed in full since it was there, or
+    when all its points lie in the past: it says nothing worth following then.
     """
 
     publish_rate_hz: float

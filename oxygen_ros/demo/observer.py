@@ -163,7 +163,7 @@ class Observer:
 
     def _on_chunk(self, message: ActionChunk) -> None:
         length = message.horizon * Duration.from_msg(message.period).nanoseconds * 1e-9
-        self._expires = max(self._expires, _seconds(message.header.stamp) + length)
+        self._expires = max(self._expires, _seconds(message.header.stamp) + message.latency + length)
         if self._counting:
             self.figures.chunk(bool(np.isfinite(message.data).all()))
 
