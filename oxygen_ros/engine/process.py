@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import queue
+import select
 import signal
 import socket
 import subprocess
@@ -20,6 +22,7 @@ from oxygen_ros.engine.options import EngineOptions
 from oxygen_ros.engine.wire import FromEngine, Stop, ToEngine
 from oxygen_ros.engine.worker import Build
 
+_ROOM = 32_768   # bytes that a socket takes at least when Linux calls it writable (a third of 208 KiB)
 _DEATHS = {
     signal.SIGKILL: 'most often the kernel did so because the machine ran out of memory: see "dmesg", use a smaller '
                     'checkpoint or lower max_live',
@@ -31,8 +34,9 @@ _DEATHS = {
 class EngineProcess:
     """Runs from construction on; raises OSError if it cannot be started.
 
-    ``send`` never blocks, though the engine reads only between its steps: a thread writes. The thread that makes this
-    object must outlive the process, which the kernel ends with that thread (PR_SET_PDEATHSIG).
+    ``send`` never blocks, though the engine reads only between its steps: what its pipe has no room for, a thread
+    writes. The thread that makes this object must outlive the process, which the kernel ends with that thread
+    (PR_SET_PDEATHSIG).
     """
 
     def __init__(self, options: EngineOptions, make: Build, slots: ImageSlots):
@@ -48,9 +52,11 @@ class EngineProcess:
                 raise
         self._pipe = Connection(ours.detach())
         self._outbox: queue.SimpleQueue = queue.SimpleQueue()
+        self._unsent = 0                        # messages that the thread has not written yet
+        self._sending = threading.Lock()        # held to change that, and to write what overtakes no other
         self._writer = threading.Thread(target=self._write, name='engine writer', daemon=True)
         self._writer.start()
-        self._outbox.put((options, make, slots.slot_bytes, slots.slots))
+        self._put((options, make, slots.slot_bytes, slots.slots))
 
     @property
     def pid(self) -> int | None:
@@ -59,7 +65,7 @@ class EngineProcess:
 
     def send(self, message: ToEngine) -> None:
         """Returns at once; a message to a process that has ended is lost."""
-        self._outbox.put(message)
+        self._put(message)
 
     def receive(self, timeout: float) -> FromEngine | None:
         """The next event; None after ``timeout`` s of silence. Raises EOFError when the process has ended."""
@@ -101,12 +107,24 @@ class EngineProcess:
         self._writer.join()
         self._pipe.close()
 
+    def _put(self, message: object) -> None:
+        data = pickle.dumps(message)
+        with self._sending, contextlib.suppress(OSError):   # it has ended; the reader notices by itself
+            # Waiting for a thread's turn would cost an observation a millisecond.
+            if not self._unsent and len(data) < _ROOM and select.select((), (self._pipe,), (), 0)[1]:
+                self._pipe.send_bytes(data)
+            else:
+                self._unsent += 1
+                self._outbox.put(data)
+
     def _write(self) -> None:
-        while (message := self._outbox.get()) is not None:
+        while (data := self._outbox.get()) is not None:
             try:
-                self._pipe.send(message)
-            except OSError:   # it has ended; the reader notices by itself
+                self._pipe.send_bytes(data)
+            except OSError:   # as above; nothing more can be sent
                 return
+            with self._sending:
+                self._unsent -= 1
 
     def _signal(self, number: int) -> None:
         """To it and what it started."""
