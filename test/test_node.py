@@ -241,7 +241,10 @@ def test_a_transition_that_is_impossible_is_refused_and_survived(arm):
     robot = arm(autostart=False)
     assert not robot.change_state(Transition.TRANSITION_ACTIVATE)
     assert robot.state() == 'unconfigured'
+    robot.says("no transition 3 from the state 'unconfigured'")
     assert robot.change_state(Transition.TRANSITION_CONFIGURE)
+    assert not robot.change_state(Transition.TRANSITION_CONFIGURE)
+    assert robot.state() == 'inactive' and 'Traceback' not in robot.node.output
 
 
 def test_services_answer_while_the_model_loads(arm):

@@ -94,6 +94,11 @@ class InferenceNode(LifecycleNodeMixin, Node):
         wanted = request.transition.label or request.transition.id
         if self.state == 'unconfigured' and wanted in ('configure', Transition.TRANSITION_CONFIGURE):
             await self._load()
+        # Asked for what is impossible, Jazzy's rclpy raises instead of answering.
+        if all(wanted not in transition[:2] for transition in self._state_machine.available_transitions):
+            self.get_logger().warning(f'no transition {wanted!r} from the state {self.state!r}')
+            response.success = False
+            return response
         return self._change_state(request, response)
 
     async def _load(self) -> None:
