@@ -1,5 +1,6 @@
 """For all tests: one CPU thread, a ROS domain that nobody else uses, and programs that are ended by SIGINT."""
 import os
+import signal
 import sys
 import threading
 import time
@@ -12,6 +13,8 @@ from oxygen_ros.isolation import isolate, reserve_domain
 os.environ.setdefault('OMP_NUM_THREADS', '1')
 os.environ.setdefault('AMENT_PREFIX_PATH', sys.prefix)
 isolate(os.environ, reserve_domain())
+# A shell starts what runs in the background with SIGINT ignored, and every program of ours would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope='session')
@@ -98,24 +101,20 @@ def _peer():
     """A Peer in this process, in the tests' own domain."""
     rclpy = pytest.importorskip('rclpy')
     from rclpy.executors import SingleThreadedExecutor
+    from rclpy.task import Future
     context = rclpy.Context()
     rclpy.init(context=context)
     node = rclpy.create_node('peer', context=context)
     executor = SingleThreadedExecutor(context=context)
     executor.add_node(node)
 
-    def spin():
-        from rclpy.executors import ExternalShutdownException
-        try:
-            executor.spin()
-        except ExternalShutdownException:
-            pass
-
-    thread = threading.Thread(target=spin, daemon=True)
+    ended = Future()
+    thread = threading.Thread(target=executor.spin_until_future_complete, args=(ended,), daemon=True)
     thread.start()
     yield Peer(node)
-    executor.shutdown()
+    ended.set_result(None)
     thread.join(5.0)
+    executor.shutdown()
     node.destroy_node()
     rclpy.try_shutdown(context=context)
 
