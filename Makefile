@@ -14,7 +14,7 @@ PIP     := $(BIN)/python -m pip --quiet --disable-pip-version-check
 TOOLS   := $(VENV)/.tools
 STAMP   := $(VENV)/.installed
 PINS    := $(VENV)/constraints.txt
-SOURCES := CMakeLists.txt package.xml setup.py $(wildcard cmake/* config/* launch/* msg/* scripts/*)
+SOURCES := CMakeLists.txt package.xml setup.py $(wildcard cmake/* config/* launch/* msg/* scripts/* src/kernels/*)
 
 # Libraries of a sourced ROS or of another environment's ROS wheels must not leak into ours.
 ifneq ($(AMENT_PREFIX_PATH)$(_ROS_WHEELS_BOOTSTRAP_COMPLETE),)

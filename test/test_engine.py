@@ -327,24 +327,3 @@ def test_any_number_of_different_questions_keeps_the_memory_of_drafts_bounded():
         drafts.learn(('narration', 'Subtask: '), [i])
     assert drafts.propose(('narration', 'Subtask: '), 9) == [999], 'what is said again and again stays'
     assert drafts.propose(('question', '0'), 9) == [] and len(drafts._memory) <= 64
-
-
-def test_warm_up_makes_every_kernel_that_steps_will_use(monkeypatch):
-    from oxygen_ros.model.layers import _PACKED_ROWS, Linear
-    rig, seen = Rig(max_live=2), set()
-    plain = Linear.__call__
-
-    def recording(self, x):
-        seen.add((tuple(self.weight.shape), len(x)))
-        return plain(self, x)
-
-    monkeypatch.setattr(Linear, '__call__', recording)
-    rig.engine.warm_up()
-    warm = {key for key in seen if key[1] in _PACKED_ROWS}
-    seen.clear()
-    for number in range(1, 9):
-        rig.engine.ask(Ask(f'{number}', 'Why ' * number, max_tokens=6))
-        rig.engine.act(observation(number))
-        rig.engine.step()
-    shapes = {shape for shape, _ in warm}
-    assert {key for key in seen if key[0] in shapes and key[1] in _PACKED_ROWS} <= warm

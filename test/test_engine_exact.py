@@ -9,7 +9,9 @@ from engines import Rig, chunk_alone, observation, policy, text_alone
 from hypothesis import example, given, settings
 
 from oxygen_ros.engine.wire import Ask
+from oxygen_ros.model import kernels
 
+EXACT = kernels.library is not None  # our kernels: a row has the same bits in any company
 SEEDS = ('Subtask: ', 'Where is the cube?', '', 'Memory: ')
 
 # One program: what happens to an engine, in order.
@@ -55,6 +57,8 @@ def check_text(rig, asked, mask='prefix_lm'):
         assert final is messages[-1]
         assert [m.sequence for m in messages] == list(range(len(messages)))
         want, sure = text_alone(final.observation, seed, max_tokens, mask)
+        if EXACT:  # even where the two best logits are as good as equal
+            sure = len(want)
         got = rig.ids(request_id)
         assert got[:sure] == want[:min(sure, len(got))]
         if final.reason == 'cancelled':
@@ -81,10 +85,10 @@ def test_nothing_that_speaks_changes_a_bit_of_a_chunk(program):
 @settings(max_examples=60, deadline=None)
 @given(PROGRAMS, st.booleans(), st.booleans())
 @example([*CROWD, ('observe', 1), *CROWD, ('step', 30), ('observe', 1), *CROWD], True, True)
-def test_rides_and_drafts_keep_tokens_equal_and_actions_within_rounding(program, ride, draft):
+def test_rides_and_drafts_keep_tokens_and_actions_equal(program, ride, draft):
     rig, asked, seen = run(program, ride=ride, draft=draft)
     for number in seen:
-        np.testing.assert_allclose(rig.chunk(number), chunk_alone(number), rtol=0, atol=2e-5)
+        np.testing.assert_allclose(rig.chunk(number), chunk_alone(number), rtol=0, atol=0 if EXACT else 2e-5)
     check_text(rig, asked)
     assert rig.engine.pool.used == rig.engine._current.prefix.rows
 

@@ -7,10 +7,21 @@ import pytest
 import torch
 from golden import metadata, tensors, tiny_config
 
+from oxygen_ros.model import kernels
 from oxygen_ros.model.pi05 import Pi05
 from oxygen_ros.model.segments import observation_segments, tail_segment
 
 TOLERANCE = dict(rtol=0, atol=2e-5)
+
+
+@pytest.fixture(params=['our kernels', 'torch alone'], autouse=True)
+def arithmetic(request, monkeypatch):
+    """Both ways to compute the network on the CPU; one of them may be all there is."""
+    network.cache_clear()
+    if request.param == 'torch alone':
+        monkeypatch.setattr(kernels, 'library', None)
+    yield
+    network.cache_clear()
 
 
 @cache

@@ -22,7 +22,8 @@ class KvCopies(TorchDispatchMode):
 
     An operation other than a product that reads the pool counts with what it writes: clone, cat, index_select, a
     conversion, expanded heads, a slot copied to another slot. Views are free, and so is writing new keys and values.
-    Passes that replay a CUDA graph cannot be watched: count with graphs off.
+    Passes that replay a CUDA graph cannot be watched: count with graphs off. Our own kernels (model/kernels.py) are no
+    operations of torch and are not watched either: in their sources keys and values are const where they are attended.
     """
 
     def __init__(self, pool: Pool) -> None:

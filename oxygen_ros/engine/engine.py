@@ -220,7 +220,6 @@ class Engine:
         self.emit, self.standing = lambda event: None, ()
         zeros = torch.zeros(side, side, 3, dtype=torch.uint8).numpy()
         state = torch.zeros(self.policy.state_dim).numpy()
-        self.net.warm_up()
         for _ in range(2):
             began = time.monotonic()
             self.act(Observation(dict.fromkeys(self.policy.cameras, zeros), state, 'warm up'))

@@ -106,7 +106,7 @@ class Expert:
 
 def _modulate(h: Tensor, modulation: Tensor) -> Tensor:
     """AdaRMS: rms(h) * (1 + scale) + shift, in fp32, cast back."""
-    return torch.addcmul(modulation[1], rms(h), modulation[0]).to(h.dtype)
+    return rms(h, modulation[0], modulation[1]).to(h.dtype)
 
 
 class _Block:

@@ -21,7 +21,7 @@ from oxygen_ros.kv import Pool, Prefix
 from oxygen_ros.model.expert import Expert
 from oxygen_ros.model.language import Language
 from oxygen_ros.model.layers import Rope
-from oxygen_ros.model.segments import Segment, join_runs
+from oxygen_ros.model.segments import Segment, places
 from oxygen_ros.model.vision import Vision
 
 _MOST_ROWS = 64  # passes with more rows are limited by their work, not by launches
@@ -54,7 +54,7 @@ class Replay:
 class StaticPlan:
     """A pass of `rows` rows whose places are data: the counterpart of RaggedPlan for decode steps.
 
-    table: int64 [rows, 6]: position, slot, and two runs of visible slots as (begin, end, begin, end).
+    table: int64 [rows, 6], as `places` gives them.
     """
 
     kept: Tensor | None = None
@@ -66,11 +66,7 @@ class StaticPlan:
 
     def place(self, segments: Sequence[Segment]) -> None:
         """Fill the table from segments of causal rows; the rows beyond theirs repeat the first one."""
-        table = []
-        for s in segments:
-            for row in range(s.rows):
-                runs = [(a, a + n) for a, n in join_runs([*s.read, (s.write, row + 1)])]
-                table.append((s.position + row, s.write + row, *runs[0], *runs[-1]))
+        table = [place for s in segments for place in places(s)]
         table += table[:1] * (self.rows - len(table))
         self.table.copy_(torch.tensor(table), non_blocking=True)
 

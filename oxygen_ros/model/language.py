@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 import torch
@@ -15,10 +16,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from oxygen_ros.kv import Pool
-from oxygen_ros.model import names
+from oxygen_ros.model import kernels, names
 from oxygen_ros.model.config import ModelConfig
-from oxygen_ros.model.layers import Linear, Rope, geglu, rms
-from oxygen_ros.model.segments import RaggedPlan, Segment
+from oxygen_ros.model.layers import EPS, Linear, Rope, geglu, rms
+from oxygen_ros.model.segments import RaggedPlan, Segment, places
 
 
 class Plan(Protocol):
@@ -32,35 +33,34 @@ class Plan(Protocol):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, last: bool) -> Tensor: ...
 
+
 class Language:
     """Gemma.
 
     get: returns a public tensor in the model's dtype on the device; KeyError for the embedding where it is tied.
     """
 
-    def __init__(self, config: ModelConfig, get: Callable[[str], Tensor], rope: Rope, pack: bool) -> None:
+    def __init__(self, config: ModelConfig, get: Callable[[str], Tensor], rope: Rope) -> None:
         self.config, self.rope = config, rope
-        self.head = Linear(get(names.LM_HEAD), pack=pack)
-        try:
+        self.head = Linear(get(names.LM_HEAD))
+        self.table: Tensor | None = None  # tied to the head, as in the public files
+        with suppress(KeyError):
             self.table = get(names.EMBED_TOKENS)
-        except KeyError:  # tied, as in the public files
-            self.table = self.head.weight
         self.scale = torch.tensor(math.sqrt(config.width), dtype=torch.float32)
         if config.round_embedding_scale:
-            self.scale = self.scale.to(self.table.dtype)
-        self.blocks = [_Block(config, names.LANGUAGE + f'layers.{i}.', get, pack, split=i == config.depth - 1)
+            self.scale = self.scale.to(self.head.weight.dtype)
+        self.blocks = [_Block(config, names.LANGUAGE + f'layers.{i}.', get, split=i == config.depth - 1)
                        for i in range(config.depth)]
         self.norm = 1 + get(names.LANGUAGE + 'norm.weight').float()
-
-    def warm_up(self) -> None:
-        """Prepare the products for few rows; one per shape, for kernels are shared."""
-        linears = [self.head, *(linear for block in self.blocks for linear in block.linears)]
-        for linear in {linear.weight.shape: linear for linear in linears}.values():
-            linear.warm_up()
+        self._steps = None
+        if kernels.usable(self.head.weight) and not config.head_dim % kernels.PANEL:
+            self._steps = kernels.Layers([block.weights for block in self.blocks], config.heads, config.head_dim,
+                                         config.mlp, EPS)
 
     def embed(self, ids: Tensor) -> Tensor:
         """Token ids [rows] -> [rows, width], scaled by sqrt(width)."""
-        return (F.embedding(ids, self.table) * self.scale).to(self.table.dtype)
+        rows = self.head.rows(ids) if self.table is None else F.embedding(ids, self.table)
+        return (rows * self.scale).to(rows.dtype)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Hidden states [rows, width] -> fp32 [rows, vocab]."""
@@ -71,6 +71,9 @@ class Language:
 
         Returns the hidden states, after the final norm, of each segment's last `outputs` rows, in order.
         """
+        if self._steps and all(s.causal and s.outputs == s.rows for s in segments):
+            table = torch.tensor([place for s in segments for place in places(s)])
+            return rms(self._steps(x, pool.k, pool.v, self.rope.cos, self.rope.sin, table), self.norm)
         return self.run(x, RaggedPlan(segments, self.rope, x.device), pool)
 
     def run(self, x: Tensor, plan: Plan, pool: Pool) -> Tensor:
@@ -83,19 +86,23 @@ class Language:
 class _Block:
     """One layer. In the last one (`split`) rows without outputs stop after their keys and values."""
 
-    def __init__(self, config: ModelConfig, name: str, get: Callable[[str], Tensor], pack: bool, split: bool) -> None:
+    def __init__(self, config: ModelConfig, name: str, get: Callable[[str], Tensor], split: bool) -> None:
         self.heads, self.head_dim, self.split = config.heads, config.head_dim, split
         self.norm1 = 1 + get(name + 'input_layernorm.weight').float()
         self.norm2 = 1 + get(name + 'post_attention_layernorm.weight').float()
-        q, k, v = (get(name + f'self_attn.{part}_proj.weight') for part in 'qkv')
+        qkv = torch.cat([get(name + f'self_attn.{part}_proj.weight') for part in 'qkv'])
+        self.qkv = Linear(qkv)
         if split:
-            self.q, self.kv = Linear(q, pack=pack), Linear(torch.cat([k, v]), pack=pack)
-        else:
-            self.qkv = Linear(torch.cat([q, k, v]), pack=pack)
-        self.out = Linear(get(name + 'self_attn.o_proj.weight'), pack=pack)
-        self.gate_up = Linear(torch.cat([get(name + f'mlp.{part}_proj.weight') for part in ('gate', 'up')]), pack=pack)
-        self.down = Linear(get(name + 'mlp.down_proj.weight'), pack=pack)
-        self.linears = [*([self.q, self.kv] if split else [self.qkv]), self.out, self.gate_up, self.down]
+            queries = config.heads * config.head_dim
+            self.q, self.kv = Linear(qkv[:queries]), Linear(qkv[queries:])
+        self.out = Linear(get(name + 'self_attn.o_proj.weight'))
+        self.gate_up = Linear(torch.cat([get(name + f'mlp.{part}_proj.weight') for part in ('gate', 'up')]))
+        self.down = Linear(get(name + 'mlp.down_proj.weight'))
+
+    @property
+    def weights(self) -> list[Tensor]:
+        """In the order of kernels.Layers."""
+        return [self.norm1, self.qkv.weight, self.out.weight, self.norm2, self.gate_up.weight, self.down.weight]
 
     def __call__(self, x: Tensor, plan: Plan, k: Tensor, v: Tensor) -> Tensor:
         h = self._norm(x, self.norm1)
@@ -113,8 +120,8 @@ class _Block:
             qk = Rope.rotate(qkv[:, :-1], plan.cos, plan.sin)
             self._write(qk[:, -1:], qkv[:, -1], plan, k, v)
             q = qk[:, :-1]
-        x = x + self.out(plan.attend(q, k, v, last=self.split))
-        return x + self.down(geglu(self.gate_up(self._norm(x, self.norm2))))
+        x = self.out(plan.attend(q, k, v, last=self.split), add=x)
+        return self.down(geglu(self.gate_up(self._norm(x, self.norm2))), add=x)
 
     @staticmethod
     def _norm(x: Tensor, weight: Tensor) -> Tensor:

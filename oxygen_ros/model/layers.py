@@ -1,73 +1,61 @@
 """The few operations that all three networks share, in the numerics of the reference."""
 from __future__ import annotations
 
-import math
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# Above this many rows the packed product of oneDNN is no faster than the plain one (and with a single row neither);
-# measured on AVX2 in fp32: 1.6-2x faster from 2 to 16 rows.
-_PACKED_ROWS = range(2, 33)
+from oxygen_ros.model import kernels
+
 EPS = 1e-6
-_TWO_C = torch.tensor(2 * math.sqrt(2 / math.pi))
 
 
 class Linear:
-    """y = x W^T + b, with a second, packed copy of W for few rows on the CPU in fp32 where torch offers one."""
+    """y = x W^T + b. The weights are kept in one order only: packed, where our own kernels are usable."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None = None, pack: bool = False) -> None:
-        self.weight, self.bias = weight.contiguous(), bias
-        self._packed = None
-        if pack and weight.device.type == 'cpu' and weight.dtype == torch.float32 \
-                and torch.backends.mkldnn.is_available():
-            self._packed = torch.ops.mkldnn._reorder_linear_weight(self.weight, 8)
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        self.out, self.bias = weight.shape[0], bias
+        self._packed = kernels.usable(weight)
+        self.weight = kernels.pack(weight) if self._packed else weight.contiguous()
 
-    def warm_up(self) -> None:
-        """Have oneDNN make its kernel for every number of rows now: each is kept, and making one takes milliseconds."""
-        if self._packed is not None:
-            for rows in _PACKED_ROWS:
-                self(self.weight.new_zeros(rows, self.weight.shape[1]))
+    def __call__(self, x: Tensor, add: Tensor | None = None) -> Tensor:
+        """x: [rows, in]. add: what the product is added to [rows, out], in place of a bias."""
+        if self._packed:
+            return kernels.product(x, self.weight, self.out, self.bias if add is None else add)
+        y = F.linear(x, self.weight, self.bias)
+        return y if add is None else y.add_(add)
 
-    def __call__(self, x: Tensor) -> Tensor:
-        if self._packed is not None and x.shape[0] in _PACKED_ROWS:
-            return torch.ops.mkldnn._linear_pointwise(x, self._packed, self.bias, 'none', [], '')
-        return F.linear(x, self.weight, self.bias)
+    def rows(self, ids: Tensor) -> Tensor:
+        """The weights of these outputs: [len(ids), in]."""
+        return kernels.unpack(self.weight, ids) if self._packed else F.embedding(ids, self.weight)
 
 
-def rms(x: Tensor, weight: Tensor | None = None) -> Tensor:
-    """x / rms(x) in fp32, times `weight` if given: [..., width] -> fp32 [..., width].
-
-    On the CPU from its parts, which takes half the time of torch's composite for few rows.
-    """
-    x = x.float()
-    if x.device.type != 'cpu':
-        return F.rms_norm(x, x.shape[-1:], weight, EPS)
-    out = x * x.square().mean(-1, keepdim=True).add_(EPS).rsqrt_()
-    return out if weight is None else out.mul_(weight)
+def rms(x: Tensor, weight: Tensor | None = None, shift: Tensor | None = None) -> Tensor:
+    """x / rms(x) in fp32, times `weight`, plus `shift` [width] if given: [..., width] -> fp32 [..., width]."""
+    if kernels.usable(x):
+        return kernels.rms(x, EPS, weight, shift)
+    y = F.rms_norm(x.float(), x.shape[-1:], weight, EPS)
+    return y if shift is None else y.add_(shift)
 
 
-def gelu_tanh(x: Tensor) -> Tensor:
-    """gelu with the tanh approximation, as a new tensor.
-
-    On the CPU in fp32 as x * sigmoid(2z), which equals x/2 (1 + tanh z) and takes half the time of torch's tanh.
-    """
-    if x.device.type != 'cpu' or x.dtype != torch.float32:
-        return F.gelu(x, approximate='tanh')
-    return torch.addcmul(_TWO_C, x, x, value=float(_TWO_C) * 0.044715).mul_(x).sigmoid_().mul_(x)
+def gelu_tanh(x: Tensor, times: Tensor | None = None) -> Tensor:
+    """gelu of x [rows, width] with the tanh approximation, times `times` if given."""
+    if kernels.usable(x):
+        return kernels.gelu(x, times)
+    y = F.gelu(x, approximate='tanh')
+    return y if times is None else y.mul_(times)
 
 
 def geglu(gate_up: Tensor) -> Tensor:
     """gelu_tanh(gate) * up for [rows, 2 * mlp] -> [rows, mlp]."""
-    gate, up = gate_up.chunk(2, dim=-1)
-    return gelu_tanh(gate).mul_(up)
+    return gelu_tanh(*gate_up.chunk(2, dim=-1))
 
 
 class Rope:
     """Rotary positions over the full head, halves split (theta 1e4). Tables are made in fp32, kept in `dtype`."""
 
     def __init__(self, head_dim: int, positions: int, dtype: torch.dtype, device: torch.device) -> None:
+        self.head_dim = head_dim
         frequency = 1e4 ** -(torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim)
         angle = torch.arange(positions, dtype=torch.float32)[:, None] * frequency
         self.cos = angle.cos().to(device, dtype)
@@ -79,7 +67,9 @@ class Rope:
 
     @staticmethod
     def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """Rotate [rows, heads, head_dim]."""
+        """Rotate [rows, heads, head_dim], in place where that is quicker."""
+        if kernels.usable(x):
+            return kernels.rotate(x, cos, sin)
         a, b = x.chunk(2, dim=-1)
         out = torch.empty_like(x)
         low, high = out.chunk(2, dim=-1)

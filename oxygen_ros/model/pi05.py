@@ -1,12 +1,14 @@
 """pi0.5: vision tower, language model and action expert over one shared cache."""
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from oxygen_ros.kv import Pool, Prefix
+from oxygen_ros.model import kernels
 from oxygen_ros.model.config import ModelConfig
 from oxygen_ros.model.expert import Expert
 from oxygen_ros.model.graphs import Graphs
@@ -14,9 +16,6 @@ from oxygen_ros.model.language import Language
 from oxygen_ros.model.layers import Rope
 from oxygen_ros.model.segments import Segment
 from oxygen_ros.model.vision import Vision
-
-# Packed copies double the language model's weights; above this size the memory matters more than the speed-up.
-_PACK_PARAMETERS = 300_000_000
 
 
 class Pi05:
@@ -34,12 +33,14 @@ class Pi05:
         def put(tensor: Tensor, to: torch.dtype = dtype) -> Tensor:
             return tensor.to(self.device, to)
 
+        if self.device.type == 'cpu' and dtype == torch.float32 and kernels.library is None:
+            logging.getLogger(__name__).warning('torch alone computes the model, text 2-3 times slower than with our '
+                                                'CPU kernels: %s', kernels.why_not)
         vision_dtype = torch.float32 if config.vision_float32 else dtype
-        parameters = config.depth * config.width * (2 * config.heads * config.head_dim + 3 * config.mlp)
         rope = Rope(config.head_dim, positions, dtype, self.device)
         with torch.inference_mode():
             self.vision = Vision(config, lambda name: put(get(name), vision_dtype))
-            self.language = Language(config, lambda name: put(get(name)), rope, parameters <= _PACK_PARAMETERS)
+            self.language = Language(config, lambda name: put(get(name)), rope)
             self.expert = Expert(config, get, put, rope, denoise_steps)
 
         self.graphs: Graphs | None = None
@@ -56,11 +57,6 @@ class Pi05:
         pool = Pool(c.depth, c.head_dim, slots, 2 * control - 1, self.dtype, self.device, align=control)
         self.graphs = Graphs(self.vision, self.language, self.expert, pool, capture=self.device.type == 'cuda')
         return pool
-
-    @torch.inference_mode()
-    def warm_up(self) -> None:
-        """Make what would otherwise be made, and kept, on first use."""
-        self.language.warm_up()
 
     @torch.inference_mode()
     def encode(self, images: Tensor) -> Tensor:

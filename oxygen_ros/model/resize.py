@@ -38,5 +38,7 @@ def _openpi(image: np.ndarray, inner: tuple[int, int]) -> Tensor:
 
 def _lerobot(image: np.ndarray, inner: tuple[int, int]) -> Tensor:
     """[3, *inner] in [0, 1]."""
-    pixels = torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1)[None] / 255
-    return functional.interpolate(pixels, inner, mode='bilinear', align_corners=False)[0].clamp_(0, 1)
+    pixels = torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1) / 255
+    if pixels.shape[1:] == inner:  # every pixel falls on itself
+        return pixels
+    return functional.interpolate(pixels[None], inner, mode='bilinear', align_corners=False)[0].clamp_(0, 1)

@@ -1,17 +1,21 @@
 """A ragged batch of segments: which rows a pass computes, which slots they read, where their keys and values go."""
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate, groupby
 
 import torch
 from torch import Tensor
 
 from oxygen_ros.kv import Prefix, Tail
+from oxygen_ros.model import kernels
 from oxygen_ros.model.config import ModelConfig
 from oxygen_ros.model.layers import Rope, attend
 
 Run = tuple[int, int]  # (first slot, rows)
+Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,17 @@ class Segment:
     outputs: int = 0
 
 
+def places(segment: Segment) -> list[tuple[int, ...]]:
+    """Where each row of a causal segment is: position, slot, and the two runs of slots that it sees as (begin, end,
+    begin, end); the second may be empty. Raises ValueError if there are more than two."""
+    rows: list[tuple[int, ...]] = []
+    for i in range(segment.rows):
+        runs = [(a, a + n) for a, n in join_runs([*segment.read, (segment.write, i + 1)])]
+        first, second = runs if len(runs) > 1 else (*runs, (0, 0))
+        rows.append((segment.position + i, segment.write + i, *first, *second))
+    return rows
+
+
 def observation_segments(config: ModelConfig, prefix: Prefix, image_rows: int) -> list[Segment]:
     """The segments that write a prefix of `image_rows` image tokens, then text, under the config's mask."""
     if config.mask == 'prefix_lm':
@@ -50,41 +65,58 @@ def tail_segment(prefix: Prefix, seen: int, tail: Tail, rows: int, outputs: int)
 
 
 class RaggedPlan:
-    """What is the same in every layer of a pass. Attention runs per segment, over views of the pool.
+    """What is the same in every layer of a pass. Attention reads views of the pool.
 
     slots: where each row's keys and values go. cos, sin: the rows' rotations. kept: rows that go on through the last
     layer; None = all of them, or none when `outputs` is 0.
     """
 
     def __init__(self, segments: Sequence[Segment], rope: Rope, device: torch.device) -> None:
-        def ranges(starts_and_rows: list[tuple[int, int]]) -> Tensor:
-            return torch.cat([torch.arange(a, a + n) for a, n in starts_and_rows]).to(device, non_blocking=True)
+        def numbers(ranges: Iterable[range]) -> Tensor:
+            return torch.tensor([n for r in ranges for n in r], dtype=torch.long).to(device, non_blocking=True)
 
-        self.slots = ranges([(s.write, s.rows) for s in segments])
-        self.cos, self.sin = rope.at(ranges([(s.position, s.rows) for s in segments]))
-        self.attention: list[tuple[slice, list[Run], int]] = []  # every layer but the last: all rows
-        self.final: list[tuple[slice, list[Run], int]] = []  # last layer: rows with outputs
-        kept, row, out = [], 0, 0
-        for s in segments:
-            runs = join_runs([*s.read, (s.write, s.rows)])
-            masked = s.rows if s.causal and s.rows > 1 else 0
-            self.attention.append((slice(row, row + s.rows), runs, masked))
-            if s.outputs:
-                self.final.append((slice(out, out + s.outputs), runs, masked))
-                kept.append((row + s.rows - s.outputs, s.outputs))
-            row, out = row + s.rows, out + s.outputs
-        self.rows, self.outputs = row, out
-        self.kept = ranges(kept) if out < row and out else None
+        self.slots = numbers(range(s.write, s.write + s.rows) for s in segments)
+        self.cos, self.sin = rope.at(numbers(range(s.position, s.position + s.rows) for s in segments))
+        ends = list(accumulate(s.rows for s in segments))
+        self.rows, self.outputs = ends[-1], sum(s.outputs for s in segments)
+        self.kept = None
+        if 0 < self.outputs < self.rows:
+            self.kept = numbers(range(end - s.outputs, end) for s, end in zip(segments, ends, strict=True))
+        by_row = kernels.usable(rope.cos) and not rope.head_dim % kernels.PANEL
+        self._attention = _pieces(segments, [s.rows for s in segments], by_row)  # every layer but the last
+        self._final = _pieces(segments, [s.outputs for s in segments], by_row)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, last: bool) -> Tensor:
         """q [rows, heads, d] (in the last layer: the kept rows) over k, v [slots, d] -> [rows, heads * d]."""
-        work = self.final if last else self.attention
+        work = self._final if last else self._attention
         if len(work) == 1:
-            return _attend_runs(q, k, v, *work[0][1:])
+            return work[0][1](q, k, v)
         out = q.new_empty(q.shape[0], q.shape[1] * q.shape[2])
-        for rows, runs, masked in work:
-            out[rows] = _attend_runs(q[rows], k, v, runs, masked)
+        for rows, attention in work:
+            out[rows] = attention(q[rows], k, v)
         return out
+
+
+def _pieces(segments: Sequence[Segment], rows: Sequence[int], by_row: bool) -> list[tuple[slice, Attention]]:
+    """How the last `rows` rows of each segment attend: a segment at once, or `by_row` all neighbouring causal rows.
+
+    Our kernel takes causal rows one by one, so that a row's result does not depend, in any bit, on how many rows its
+    segment or the pass has. torch is quicker where many rows see the same keys; such a segment is always whole.
+    """
+    work: list[tuple[slice, Attention]] = []
+    row = 0
+    for causal, group in groupby(((s, n) for s, n in zip(segments, rows, strict=True) if n), lambda x: x[0].causal):
+        if causal and by_row:
+            table = torch.tensor([place for s, n in group for place in places(s)[-n:]])
+            work.append((slice(row, row + len(table)), partial(kernels.attend, places=table)))
+            row += len(table)
+            continue
+        for s, n in group:
+            masked = s.rows if causal and s.rows > 1 else 0
+            runs = join_runs([*s.read, (s.write, s.rows)])
+            work.append((slice(row, row + n), partial(_attend_runs, runs=runs, masked=masked)))
+            row += n
+    return work
 
 
 def join_runs(runs: Sequence[Run]) -> list[Run]:

@@ -1,0 +1,64 @@
+// The one inner loop behind every product here: a tile of sums that stays in registers.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <utility>
+
+namespace oxygen {
+
+#if defined(__AVX512F__)
+constexpr int kLanes = 16;
+#elif defined(__AVX__)
+constexpr int kLanes = 8;
+#else
+constexpr int kLanes = 4;
+#endif
+
+constexpr int kSums = 12;   // vectors of sums in flight: they hide a multiply-add's latency and fit 16 registers
+constexpr int kPanel = 16;  // columns of packed weights that lie together: a cache line
+
+// A vector of the machine; `Loose` is one at any address.
+typedef float Vector __attribute__((vector_size(4 * kLanes)));
+typedef float Loose __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
+
+struct Operands {
+  const float* x;                 // element (row, i) at x[row * x_row + i * kStep]
+  std::int64_t x_row;
+  const float* w;                 // element (i, column) at w[i * w_step + column]
+  std::int64_t w_step;
+  const float* ahead = nullptr;   // memory to fetch meanwhile, `ahead_step` floats per i
+  std::int64_t ahead_step = 0;
+};
+
+// y(row, column) += sum over i < n of x(row, i) * w(i, column), for kRows rows and kVectors * kLanes columns.
+// Each sum is one chain in the order of i: it has the same bits in whatever tile it is computed.
+template <int kRows, int kVectors, int kStep, bool kFetch>
+void tile(Operands in, std::int64_t n, float* y, std::int64_t y_row) {
+  Vector sum[kRows][kVectors];
+  const float* x[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    x[r] = in.x + r * in.x_row;
+    for (int c = 0; c < kVectors; ++c) sum[r][c] = *reinterpret_cast<const Loose*>(y + r * y_row + c * kLanes);
+  }
+  for (std::int64_t i = 0; i < n; ++i, in.w += in.w_step, in.ahead += in.ahead_step) {
+    if constexpr (kFetch) __builtin_prefetch(in.ahead, 0, 2);
+    Vector w[kVectors];
+    for (int c = 0; c < kVectors; ++c) w[c] = *reinterpret_cast<const Loose*>(in.w + c * kLanes);
+    for (int r = 0; r < kRows; ++r)
+      for (int c = 0; c < kVectors; ++c) sum[r][c] += x[r][i * kStep] * w[c];
+  }
+  for (int r = 0; r < kRows; ++r)
+    for (int c = 0; c < kVectors; ++c) *reinterpret_cast<Loose*>(y + r * y_row + c * kLanes) = sum[r][c];
+}
+
+// The same for any number of rows up to kSums / kVectors.
+template <int kVectors, int kStep, bool kFetch>
+void tile_of(std::int64_t rows, const Operands& in, std::int64_t n, float* y, std::int64_t y_row) {
+  using Tile = void (*)(Operands, std::int64_t, float*, std::int64_t);
+  static constexpr auto tiles = []<int... r>(std::integer_sequence<int, r...>) {
+    return std::array<Tile, sizeof...(r)>{tile<r + 1, kVectors, kStep, kFetch>...};
+  }(std::make_integer_sequence<int, kSums / kVectors>());
+  tiles[rows - 1](in, n, y, y_row);
+}
+
+}  // namespace oxygen
