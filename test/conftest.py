@@ -4,6 +4,8 @@ import signal
 import sys
 import threading
 import time
+from importlib.metadata import distributions
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +14,11 @@ from oxygen_ros.isolation import isolate, reserve_domain
 # Before anything imports torch or rclpy, and inherited by every process that a test starts.
 os.environ.setdefault('OMP_NUM_THREADS', '1')
 os.environ.setdefault('AMENT_PREFIX_PATH', sys.prefix)
+os.environ.pop('PYTHONDONTWRITEBYTECODE', None)  # or each program compiles the package anew
 isolate(os.environ, reserve_domain())
+_rclpy = [int(d.version.split('.')[0]) for d in distributions() if d.name in ('rclpy', 'ros-rclpy')]
+os.environ['FASTRTPS_DEFAULT_PROFILES_FILE' if _rclpy and min(_rclpy) < 9 else 'FASTDDS_DEFAULT_PROFILES_FILE'] = str(
+    Path(__file__).parent / 'fastdds.xml')  # rclpy 7: Jazzy, 9: Kilted
 # A shell starts what runs in the background with SIGINT ignored, and every program of ours would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

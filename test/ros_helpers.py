@@ -132,7 +132,7 @@ class Arm:
 
     def __init__(self, start, peer, namespace: str, contract: Path, *arguments: str, robot=True, module='arm_node',
                  **parameters) -> None:
-        self.peer, self.namespace = peer, namespace
+        self.peer, self.namespace, self.contract = peer, namespace, contract
         self.actions = peer.listen(JointTrajectory, f'{namespace}/actions')
         self.chunks = peer.listen(ActionChunk, f'{namespace}/action_chunk')
         self.speech = peer.listen(SpeechToken, f'{namespace}/speech', 256)

@@ -21,7 +21,7 @@ from sensor_msgs.msg import Image, JointState  # noqa: E402
 
 CAMERAS = ('base_0_rgb', 'left_wrist_0_rgb', 'right_wrist_0_rgb')
 JOINTS = [f'joint_{i}' for i in range(1, 9)]
-FRAMES, FIRST_S, PERIOD_S = 4, 1000, 0.1
+FRAMES, FIRST_S, PERIOD_S = 3, 1000, 0.1
 PATIENT = {'max_age': 30.0}  # how long a step takes is no property of the recording
 
 

@@ -1,4 +1,6 @@
 """Text from outside: what others send is bounded before it is kept, and cannot command a terminal or a viewer."""
+from types import SimpleNamespace
+
 import pytest
 
 pytest.importorskip('rclpy')
@@ -44,7 +46,7 @@ def test_a_nul_that_the_model_makes_does_not_cut_the_text_off():
 
 def test_a_sentence_is_drawn_without_control_characters_and_not_endlessly():
     shown = []
-    markers = Markers(shown.append, lambda: 0, 'base_link')
+    markers = Markers(SimpleNamespace(publish=shown.append), lambda: 0, 'base_link')
     markers.said('on the \x1b[31mleft\x07\n' + 'x' * 10_000)
     text = next(marker.text for marker in shown[-1].markers if marker.text)
     assert text.startswith('on the  [31mleft  x') and text.isprintable() and len(text) == 500

@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+
 from oxygen_ros.node.ticker import Ticker
 
 
