@@ -63,6 +63,7 @@ def usable(tensor: Tensor) -> bool:
     return library is not None and tensor.is_cpu and tensor.dtype == torch.float32
 
 
+@torch.inference_mode()  # as whoever took the room first, and normal tensors may be written in it too
 def pack(weight: Tensor) -> Tensor:
     """Weights [out, in] -> [panels, in, PANEL], filled up with zeros."""
     filled = F.pad(weight, (0, 0, 0, -weight.shape[0] % PANEL))
