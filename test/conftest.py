@@ -1,5 +1,6 @@
 """For all tests: one CPU thread, a ROS domain that nobody else uses, and programs that are ended by SIGINT."""
 import os
+import queue
 import signal
 import sys
 import threading
@@ -91,16 +92,21 @@ class Peer:
                 self._arrived.wait(min(left, 0.05))  # graph changes come without a message
             return value
 
-    def call(self, service_type, name, request, timeout=20.0):
-        """The response of a service."""
+    def call(self, service_type, name, request, timeout=20.0, again_s=None):
+        """The response of a service. again_s: ask again after so many seconds, for what may be asked twice."""
         client = self.node.create_client(service_type, name)
         assert client.wait_for_service(timeout), f'no service {name} within {timeout:g} s'
-        future = client.call_async(request)
-        done = threading.Event()
-        future.add_done_callback(lambda _: done.set())
-        assert done.wait(timeout), f'service {name} did not answer within {timeout:g} s'
-        self.node.destroy_client(client)
-        return future.result()
+        answers = queue.SimpleQueue()
+        deadline = time.monotonic() + timeout
+        while (left := deadline - time.monotonic()) > 0:
+            client.call_async(request).add_done_callback(answers.put)
+            try:
+                future = answers.get(timeout=min(left, again_s or timeout))
+            except queue.Empty:
+                continue
+            self.node.destroy_client(client)
+            return future.result()
+        raise AssertionError(f'service {name} did not answer within {timeout:g} s')
 
 
 def _peer():

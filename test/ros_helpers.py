@@ -187,11 +187,14 @@ class Arm:
         return self.peer.wait_for(complete, what=f'the end of {request_id}')
 
     def change_state(self, transition: int) -> bool:
+        self.state()  # the two ends know each other now: this answer will not be lost
         request = ChangeState.Request(transition=Transition(id=transition))
         return self.peer.call(ChangeState, f'{self.namespace}/oxygen/change_state', request).success
 
     def state(self) -> str:
-        return self.peer.call(GetState, f'{self.namespace}/oxygen/get_state', GetState.Request()).current_state.label
+        """A node that has just started may answer before it has discovered who asks; then the answer is lost."""
+        request = GetState.Request()
+        return self.peer.call(GetState, f'{self.namespace}/oxygen/get_state', request, again_s=2.0).current_state.label
 
     def set(self, name: str, value) -> tuple[bool, str]:
         """Set a parameter: (successful, reason)."""

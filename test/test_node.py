@@ -250,9 +250,10 @@ def test_a_transition_that_is_impossible_is_refused_and_survived(arm):
 def test_services_answer_while_the_model_loads(arm):
     robot = arm(checkpoint='"slow 60"', robot=False)
     robot.says('loading')
+    assert robot.state() == 'unconfigured'
     request = GetParameters.Request(names=['publish_rate_hz'])
     values = robot.peer.call(GetParameters, f'{robot.namespace}/oxygen/get_parameters', request).values
-    assert values[0].double_value == 50.0 and robot.state() == 'unconfigured'
+    assert values[0].double_value == 50.0
 
 
 def test_services_answer_while_the_model_thinks(arm):

@@ -1,4 +1,4 @@
-"""A short soak of the real node, as a user runs it. Slopes and drift need a longer run on a quiet machine."""
+"""One minute of soak of the real node, as a user runs it. Slopes and drift need a longer run on a quiet machine."""
 import json
 
 import pytest
@@ -8,13 +8,14 @@ pytest.importorskip('rclpy')
 EXACT = ('KV bytes', 'messages', 'open descriptors', 'threads', 'shared-memory files', 'exit code')
 
 
+@pytest.mark.timeout(240)
 def test_a_busy_node_keeps_nothing_and_publishes_nothing_bad(start, tmp_path):
     report = tmp_path / 'soak.json'
-    soak = start('soak', 'oxygen_ros.cli', 'bench', 'soak', '--minutes', '0.25', '--json', report, '--plot',
+    soak = start('soak', 'oxygen_ros.cli', 'bench', 'soak', '--minutes', '1', '--json', report, '--plot',
                  tmp_path / 'soak.png')
-    assert soak.wait(110.0) in (0, 1), soak.output
+    assert soak.wait(200.0) in (0, 1), soak.output
     result = json.loads(report.read_text())
     failed = [verdict for verdict in result['verdicts'] if not verdict['holds']]
     assert not [verdict for verdict in failed if verdict['name'].startswith(EXACT)], result['found']
-    assert sum(result['requests'].values()) > 10 and len(result['samples']) > 5
+    assert sum(result['requests'].values()) > 10 and len(result['samples']) > 20
     assert (tmp_path / 'soak.png').stat().st_size > 10_000
