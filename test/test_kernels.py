@@ -1,4 +1,5 @@
 """Our CPU kernels: right against float64, the same bits in any company, and torch instead where they are missing."""
+import _ctypes
 import logging
 import platform
 
@@ -185,7 +186,7 @@ def network() -> Pi05:
 
 
 def decode(net: Pi05, one_call: bool, requests: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """A prefix, then one pass of several rows per request; returns hidden states and the pool."""
+    """A prefix, then one pass of up to three rows per request; returns the logits and the pool."""
     pool = net.pool(400, 100)
     prefix = pool.prefix(60)
     with torch.inference_mode():
@@ -195,12 +196,13 @@ def decode(net: Pi05, one_call: bool, requests: int) -> tuple[torch.Tensor, torc
         x = random(1, sum(s.rows for s in segments), net.config.width)
         if one_call:
             return net.language(x, segments, pool), pool.k, pool.v
-        return net.language.run(x, RaggedPlan(segments, net.language.rope, x.device), pool), pool.k, pool.v
+        hidden = net.language.run(x, RaggedPlan(segments, net.language.rope, x.device), pool)
+        return net.language.logits(hidden), pool.k, pool.v
 
 
 @ours
 @pytest.mark.parametrize('requests', [1, 2, 17])
-def test_all_layers_in_one_call_have_the_same_bits_as_one_by_one(requests):
+def test_a_step_in_one_call_has_the_same_bits_as_layer_by_layer(requests):
     for one_call, one_by_one in zip(*(decode(network(), way, requests) for way in (True, False)), strict=True):
         assert torch.equal(one_call, one_by_one)
 
@@ -230,7 +232,11 @@ def test_a_library_that_is_missing_or_broken_names_the_remedy(monkeypatch, tmp_p
     assert library is None and 'oxygen_kernels-v3.so is missing: build the package again' in why
     (tmp_path / 'oxygen_kernels-v3.so').write_bytes(b'not a library')
     library, why = kernels.load()
-    assert library is None and 'invalid ELF header' in why or 'file too short' in why
+    assert library is None and ('invalid ELF header' in why or 'file too short' in why)
     assert 'build the package again' in why
+    (tmp_path / 'oxygen_kernels-v3.so').unlink()
+    (tmp_path / 'oxygen_kernels-v3.so').symlink_to(_ctypes.__file__)  # as one of another version: without our functions
+    library, why = kernels.load()
+    assert library is None and 'undefined symbol: oxygen_product: build the package again' in why
     monkeypatch.setattr(platform, 'machine', lambda: 'riscv64')
     assert kernels.load()[0] is None and 'riscv64' in kernels.load()[1]

@@ -32,7 +32,7 @@ _SIGNATURES = {
     'rms': (_POINTER, _INT, _INT, ctypes.c_float, _POINTER, _POINTER, _POINTER),
     'rotate': (_POINTER, _INT, _INT, _INT, _INT, _POINTER, _POINTER, _POINTER),
     'gelu': (_POINTER, _POINTER, _INT, _INT, _INT, _POINTER),
-    'layers': (_POINTER, _POINTER, _POINTER, _INT, _POINTER, _POINTER, _INT, _POINTER, _POINTER, _POINTER),
+    'decode': (_POINTER, _POINTER, _INT, _POINTER, _POINTER, _INT, _POINTER, _POINTER, _POINTER, _POINTER),
 }
 
 
@@ -47,11 +47,11 @@ def load() -> tuple[Any, str]:
         return None, f'{name} is missing: build the package again ("pip install ." or colcon)'
     try:
         library = ctypes.CDLL(str(path))
-    except OSError as error:
+        for function, arguments in _SIGNATURES.items():
+            getattr(library, f'oxygen_{function}').argtypes = arguments
+            getattr(library, f'oxygen_{function}').restype = None
+    except (OSError, AttributeError) as error:  # no library, or one of an older version
         return None, f'{error}: build the package again ("pip install ." or colcon)'
-    for function, arguments in _SIGNATURES.items():
-        getattr(library, f'oxygen_{function}').argtypes = arguments
-        getattr(library, f'oxygen_{function}').restype = None
     return library, ''
 
 
@@ -159,33 +159,40 @@ def gelu(x: Tensor, times: Tensor | None = None) -> Tensor:
     return y
 
 
-class Layers:
-    """All layers of a language model in one call, for passes of causal rows that all go on through every layer.
+class Decode:
+    """A decode step of a language model in one call, for causal rows that all go on through every layer.
 
-    layers: of each one norm1, qkv, out, norm2, gate_up, down: norms [width], products packed.
+    layers: of each one norm1, qkv, out, norm2, gate_up, down. Norms are [width], products packed.
     """
 
-    def __init__(self, layers: Sequence[Sequence[Tensor]], heads: int, dim: int, mlp: int, eps: float) -> None:
-        self._kept = layers
-        self._layers = (_Layer * len(layers))(*(_Layer(*(t.data_ptr() for t in layer)) for layer in layers))
-        self._sizes = _Sizes(len(layers), layers[0][0].shape[0], heads, dim, mlp, eps)
+    def __init__(self, layers: Sequence[Sequence[Tensor]], norm: Tensor, head: Tensor, heads: int, dim: int, mlp: int,
+                 vocab: int, eps: float) -> None:
+        self._kept = layers, norm, head
+        addresses = (_Layer * len(layers))(*(_Layer(*(t.data_ptr() for t in layer)) for layer in layers))
+        self._model = _Model(addresses, norm.data_ptr(), head.data_ptr(), len(layers), len(norm), heads, dim, mlp,
+                             vocab, eps)
 
     def __call__(self, x: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, places: Tensor) -> Tensor:
-        """x [rows, width] through k, v [layers, slots, dim]; cos, sin [positions, dim / 2]; places as in `attend`."""
-        x = x.clone(memory_format=torch.contiguous_format)
-        if x.shape[1] != self._sizes.width or not (k.is_contiguous() and k.shape == v.shape and v.is_contiguous()):
-            raise ValueError(f'rows of {list(x.shape)} and a pool of {list(k.shape)} do not fit the layers')
-        library.oxygen_layers(self._layers, ctypes.byref(self._sizes), x.data_ptr(), len(x), k.data_ptr(), v.data_ptr(),
-                              k.stride(0), cos.data_ptr(), sin.data_ptr(), _table(places, len(x)))
-        return x
+        """x [rows, width] over k, v [layers, slots, dim] -> logits [rows, vocab]; writes the rows' keys and values.
+
+        cos, sin: [positions, dim / 2]. places: as in `attend`.
+        """
+        x = x.contiguous()
+        if x.shape[1] != self._model.width or not (k.is_contiguous() and k.shape == v.shape and v.is_contiguous()):
+            raise ValueError(f'rows of {list(x.shape)} and a pool of {list(k.shape)} do not fit the model')
+        logits = x.new_empty(len(x), self._model.vocab)
+        library.oxygen_decode(ctypes.byref(self._model), x.data_ptr(), len(x), k.data_ptr(), v.data_ptr(), k.stride(0),
+                              cos.data_ptr(), sin.data_ptr(), _table(places, len(x)), logits.data_ptr())
+        return logits
 
 
 class _Layer(ctypes.Structure):
     _fields_ = [(name, _POINTER) for name in ('norm1', 'qkv', 'out', 'norm2', 'gate_up', 'down')]
 
 
-class _Sizes(ctypes.Structure):
-    _fields_ = [*((name, _INT) for name in ('depth', 'width', 'heads', 'dim', 'mlp')), ('eps', ctypes.c_float)]
+class _Model(ctypes.Structure):
+    _fields_ = [('layers', ctypes.POINTER(_Layer)), ('norm', _POINTER), ('head', _POINTER),
+                *((name, _INT) for name in ('depth', 'width', 'heads', 'dim', 'mlp', 'vocab')), ('eps', ctypes.c_float)]
 
 
 def _table(places: Tensor, rows: int) -> int:

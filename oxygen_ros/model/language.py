@@ -52,10 +52,10 @@ class Language:
         self.blocks = [_Block(config, names.LANGUAGE + f'layers.{i}.', get, split=i == config.depth - 1)
                        for i in range(config.depth)]
         self.norm = 1 + get(names.LANGUAGE + 'norm.weight').float()
-        self._steps = None
+        self._decode = None
         if kernels.usable(self.head.weight) and not config.head_dim % kernels.PANEL:
-            self._steps = kernels.Layers([block.weights for block in self.blocks], config.heads, config.head_dim,
-                                         config.mlp, EPS)
+            self._decode = kernels.Decode([block.weights for block in self.blocks], self.norm, self.head.weight,
+                                          config.heads, config.head_dim, config.mlp, config.vocab, EPS)
 
     def embed(self, ids: Tensor) -> Tensor:
         """Token ids [rows] -> [rows, width], scaled by sqrt(width)."""
@@ -69,15 +69,15 @@ class Language:
     def __call__(self, x: Tensor, segments: Sequence[Segment], pool: Pool) -> Tensor:
         """Run the pass over rows x [rows, width]; write their KV into the pool.
 
-        Returns the hidden states, after the final norm, of each segment's last `outputs` rows, in order.
+        Returns the fp32 logits of each segment's last `outputs` rows, in order: [sum of outputs, vocab].
         """
-        if self._steps and all(s.causal and s.outputs == s.rows for s in segments):
+        if self._decode is not None and all(s.causal and s.outputs == s.rows for s in segments):
             table = torch.tensor([place for s in segments for place in places(s)])
-            return rms(self._steps(x, pool.k, pool.v, self.rope.cos, self.rope.sin, table), self.norm)
-        return self.run(x, RaggedPlan(segments, self.rope, x.device), pool)
+            return self._decode(x, pool.k, pool.v, self.rope.cos, self.rope.sin, table)
+        return self.logits(self.run(x, RaggedPlan(segments, self.rope, x.device), pool))
 
     def run(self, x: Tensor, plan: Plan, pool: Pool) -> Tensor:
-        """The same for any plan."""
+        """The layers, for any plan: the hidden states, after the final norm, of the rows with outputs."""
         for i, block in enumerate(self.blocks):
             x = block(x, plan, pool.k[i], pool.v[i])
         return rms(x, self.norm).to(x.dtype)
@@ -101,7 +101,7 @@ class _Block:
 
     @property
     def weights(self) -> list[Tensor]:
-        """In the order of kernels.Layers."""
+        """In the order of kernels.Decode."""
         return [self.norm1, self.qkv.weight, self.out.weight, self.norm2, self.gate_up.weight, self.down.weight]
 
     def __call__(self, x: Tensor, plan: Plan, k: Tensor, v: Tensor) -> Tensor:

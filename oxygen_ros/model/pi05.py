@@ -74,7 +74,7 @@ class Pi05:
         """One ragged pass; returns fp32 logits [sum of outputs, vocab] in segment order."""
         if self.graphs and self.graphs.fits(segments, pool):
             return self.graphs.decode(rows, segments)
-        return self.language.logits(self.language(rows, segments, pool))
+        return self.language(rows, segments, pool)
 
     @torch.inference_mode()
     def denoise(self, noise: Tensor, prefix: Prefix, pool: Pool, committed: Tensor | None = None) -> Tensor:

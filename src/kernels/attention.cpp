@@ -34,12 +34,13 @@ struct Group {
     room.resize((dim + keys) * kLanes);
     float *queries = room.data(), *weights = queries + dim * kLanes;
     const int64_t columns = rows * heads;
+    const float scale = 1 / std::sqrt(static_cast<float>(dim));
     for (int64_t first = 0; first < columns; first += kLanes, y += kLanes * dim) {
       const int64_t width = std::min<int64_t>(kLanes, columns - first);
       std::fill(queries, queries + dim * kLanes, 0.0f);
       for (int64_t c = 0; c < width; ++c) {
         const float* from = q + (first + c) / heads * q_row + (first + c) % heads * dim;
-        for (int64_t i = 0; i < dim; ++i) queries[i * kLanes + c] = from[i] / std::sqrt(static_cast<float>(dim));
+        for (int64_t i = 0; i < dim; ++i) queries[i * kLanes + c] = scale * from[i];
       }
       float sums[kLanes];
       score(queries, weights);

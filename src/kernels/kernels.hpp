@@ -44,13 +44,15 @@ struct Layer {  // products are packed; norms [width]
   const float *norm1, *qkv, *out, *norm2, *gate_up, *down;
 };
 
-struct Sizes {
-  std::int64_t depth, width, heads, dim, mlp;
+struct Model {
+  const Layer* layers;
+  const float *norm, *head;
+  std::int64_t depth, width, heads, dim, mlp, vocab;
   float eps;
 };
 
-// All layers over causal rows x [rows, width], in place; every row goes on through every layer. k, v: the pools of all
-// layers, `pool` floats each.
-void oxygen_layers(const Layer* layers, const Sizes* sizes, float* x, std::int64_t rows, float* k, float* v,
-                   std::int64_t pool, const float* cos, const float* sin, const Place* places);
+// A decode step: causal rows x [rows, width], which all go on through every layer, to logits [rows, vocab]. Writes their
+// keys and values. k, v: the pools of all layers, `pool` floats each. cos, sin: of all positions.
+void oxygen_decode(const Model* model, const float* x, std::int64_t rows, float* k, float* v, std::int64_t pool,
+                   const float* cos, const float* sin, const Place* places, float* logits);
 }

@@ -18,31 +18,31 @@ constexpr int64_t kDepth = 256;              // weights of a panel that all rows
 
 void oxygen_product(const float* x, int64_t rows, int64_t x_row, const float* packed, int64_t in, int64_t out,
                     const float* add, int64_t add_row, float* y) {
-  const int64_t panels = (out + kPanel - 1) / kPanel;
-  for (int64_t first = 0; first < rows; first += kBlock) {
-    const int64_t block = std::min(kBlock, rows - first), tiles = (block + kTall - 1) / kTall;
-#pragma omp parallel for if (block * in * out > (1 << 18))
+  const int64_t panels = (out + kPanel - 1) / kPanel, blocks = (rows + kBlock - 1) / kBlock;
+#pragma omp parallel for collapse(2) if (rows * in * out > (1 << 18))
+  for (int64_t block = 0; block < blocks; ++block)
     for (int64_t panel = 0; panel < panels; ++panel) {
+      const int64_t first = block * kBlock, count = std::min(kBlock, rows - first);
+      const int64_t tiles = (count + kTall - 1) / kTall;
       float sums[kBlock * kPanel];
-      std::fill(sums, sums + block * kPanel, 0.0f);
+      std::fill(sums, sums + count * kPanel, 0.0f);
       for (int64_t i = 0; i < in; i += kDepth) {
         const int64_t n = std::min(kDepth, in - i);
         const float* w = packed + (panel * in + i) * kPanel;
         for (int64_t t = 0; t < tiles; ++t) {
-          const int64_t begin = block * t / tiles, end = block * (t + 1) / tiles;
+          const int64_t begin = count * t / tiles, end = count * (t + 1) / tiles;
           // Every tile fetches its part of the weights that follow: memory is never idle while the last rows compute.
+          const float* ahead = w + (n + n * t / tiles) * kPanel;
           tile_of<kVectors, 1, true>(end - begin,
-                                  {x + (first + begin) * x_row + i, x_row, w, kPanel,
-                                   w + (n + n * t / tiles) * kPanel, kPanel / tiles},
-                                  n, sums + begin * kPanel, kPanel);
+                                     {x + (first + begin) * x_row + i, x_row, w, kPanel, ahead, kPanel / tiles}, n,
+                                     sums + begin * kPanel, kPanel);
         }
       }
       const int64_t width = std::min<int64_t>(kPanel, out - panel * kPanel);
-      for (int64_t r = 0; r < block; ++r) {
+      for (int64_t r = 0; r < count; ++r) {
         float* to = y + (first + r) * out + panel * kPanel;
         const float* more = add ? add + (first + r) * add_row + panel * kPanel : nullptr;
         for (int64_t c = 0; c < width; ++c) to[c] = sums[r * kPanel + c] + (more ? more[c] : 0.0f);
       }
     }
-  }
 }
