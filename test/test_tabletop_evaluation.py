@@ -44,10 +44,12 @@ def test_sentences_are_marked_by_kind_and_distances_within_three_centimetres():
         scores.sentence(Said('distance', 1, text, truth))
     scores.sentence(Said('narration', 1, 'at the red cube', 'at the red cube'))
     scores.sentence(Said('narration', 2, 'at the red cube', 'at the blue cube'))
+    scores.sentence(Said('doing', 2, 'waiting', 'waiting', newest='going to the red cube'))
     scores.episode('touch', True)
     scores.episode('stay', False)
     report = scores.report()
-    assert report['speech_exact'] == {'distance': 0.5, 'narration': 0.5}
+    assert report['speech_exact'] == {'distance': 0.5, 'narration': 0.5, 'doing': 1.0}
+    assert report['speech_exact_newest'] == {'distance': 0.5, 'narration': 0.5, 'doing': 0.0}
     assert report['success_rate'] == 0.5 and report['success_by_verb'] == {'stay': [0, 1], 'touch': [1, 1]}
     assert report['mistakes']['narration'] == [{'said': 'at the red cube', 'truth': 'at the blue cube', 'times': 1}]
 

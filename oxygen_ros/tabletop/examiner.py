@@ -118,7 +118,7 @@ class Examiner(TabletopRobot):
             return                              # asked in the episode before
         right = [words.answer(kind, truth.episode.layout, truth.episode.intent, truth.tip, colour) for truth in truths]
         self.scores.sentence(Said(kind, message.observation, message.text,
-                                  message.text if message.text in right else right[-1]))
+                                  message.text if message.text in right else right[-1], right[-1]))
 
     def _truth(self, stamp: int) -> _Truth | None:
         """The world at ``stamp``: it changes only when the arm moves."""

@@ -9,12 +9,17 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Said:
-    """One finished sentence and what it should have been; ``observation`` is the one it talks about."""
+    """One finished sentence and what it should have been; ``observation`` is the one it talks about.
+
+    An observation joins pictures of one moment with joint positions of a later one: ``truth`` is what holds at the
+    newer, or at the older if that was said; ``newest`` is what holds at the newer where that is another.
+    """
 
     kind: str
     observation: int
     text: str
     truth: str
+    newest: str = ''
 
 
 @dataclass
@@ -25,6 +30,7 @@ class Scores:
     done: Counter[str] = field(default_factory=Counter)
     asked: Counter[str] = field(default_factory=Counter)
     exact: Counter[str] = field(default_factory=Counter)
+    newest: Counter[str] = field(default_factory=Counter)
     mistakes: dict[str, Counter[tuple[str, str]]] = field(default_factory=lambda: defaultdict(Counter))
 
     def episode(self, verb: str, success: bool) -> None:
@@ -34,10 +40,12 @@ class Scores:
 
     def sentence(self, said: Said) -> None:
         """Count one sentence. "how far" is right within 3 cm both ways: nobody sees single centimetres in 64 px."""
-        right = said.text == said.truth if said.kind != 'distance' else _close(said.text, said.truth)
+        same = _close if said.kind == 'distance' else str.__eq__
         self.asked[said.kind] += 1
-        self.exact[said.kind] += right
-        if not right:
+        self.newest[said.kind] += same(said.text, said.newest or said.truth)
+        if same(said.text, said.truth):
+            self.exact[said.kind] += 1
+        else:
             self.mistakes[said.kind][said.text, said.truth] += 1
 
     @property
@@ -47,11 +55,13 @@ class Scores:
     def report(self) -> dict[str, Any]:
         """Plain figures for JSON."""
         low, high = wilson(self.done.total(), self.episodes)
+        kinds = sorted(self.asked)
         return {
             'success_rate': round(self.done.total() / max(1, self.episodes), 4), 'episodes': self.episodes,
             'success_interval_95': [round(low, 4), round(high, 4)],
             'success_by_verb': {verb: [self.done[verb], self.tried[verb]] for verb in sorted(self.tried)},
-            'speech_exact': {kind: round(self.exact[kind] / self.asked[kind], 4) for kind in sorted(self.asked)},
+            'speech_exact': {kind: round(self.exact[kind] / self.asked[kind], 4) for kind in kinds},
+            'speech_exact_newest': {kind: round(self.newest[kind] / self.asked[kind], 4) for kind in kinds},
             'speech_asked': dict(sorted(self.asked.items())),
             'mistakes': {kind: [{'said': said, 'truth': truth, 'times': n} for (said, truth), n in pairs.most_common(3)]
                          for kind, pairs in sorted(self.mistakes.items())}}
