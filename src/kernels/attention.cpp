@@ -13,17 +13,13 @@ using std::int64_t;
 
 namespace {
 
-constexpr int64_t kGroup = 2;   // neighbouring rows that see the same slots are computed together
-constexpr int64_t kKeys = 128;  // keys whose values all heads use before the next come
+constexpr int64_t kGroup = 2;    // neighbouring rows that see the same slots are computed together
+constexpr int64_t kScored = 10;  // keys scored at once: as many as have their addresses in registers
+constexpr int64_t kKeys = 128;   // keys whose values all heads use before the next come
 constexpr int kVectors = kPanel / kLanes;
 
-// Have memory bring these floats to the cache while others are computed.
-inline void fetch(const float* p, int64_t n) {
-  for (int64_t i = 0; i < n; i += kPanel) __builtin_prefetch(p + i, 0, 2);
-}
-
 // The query heads of a few rows as columns: one KV head serves them all. kLanes columns are computed at once, in two
-// passes over the keys: all weights first, then the values.
+// passes over the keys: all weights first, then the values. The first pass fetches the values, the second the next keys.
 struct Group {
   const Run* runs;
   int64_t heads, dim, keys;
@@ -55,11 +51,9 @@ struct Group {
   void score(const float* queries, float* weights) const {
     std::fill(weights, weights + keys * kLanes, 0.0f);
     for (const Run* run = runs; run < runs + kRuns; ++run)
-      for (int64_t at = run->begin; at < run->end; at += kSums) {
-        const int64_t n = std::min<int64_t>(kSums, run->end - at);
-        fetch(k + (at + 2 * kSums) * dim, kSums * dim);
-        fetch(v + at * dim, n * dim);
-        tile_of<1, 1, false>(n, {k + at * dim, dim, queries, kLanes}, dim, weights, kLanes);
+      for (int64_t at = run->begin; at < run->end; at += kScored) {
+        const int64_t n = std::min<int64_t>(kScored, run->end - at);
+        tile_of<1, 1, true>(n, {k + at * dim, dim, queries, kLanes, v + at * dim, n}, dim, weights, kLanes);
         weights += n * kLanes;
       }
   }
