@@ -2,6 +2,7 @@
 import _ctypes
 import logging
 import platform
+from dataclasses import replace
 
 import pytest
 import torch
@@ -172,6 +173,7 @@ def test_threads_change_no_bit():
     lambda: kernels.attend(random(0, 1, 2, 24), *random(0, 2, 9, 24), torch.tensor([(0, 0, 0, 9, 0, 0)])),
     lambda: kernels.attend(random(0, 1, 2, 16), *random(0, 2, 9, 32)[..., ::2], torch.tensor([(0, 0, 0, 9, 0, 0)])),
     lambda: kernels.attend(random(0, 2, 2, 16), *random(0, 2, 9, 16), torch.tensor([(0, 0, 0, 9, 0, 0)])),
+    lambda: kernels.attend(random(0, 1, 2, 16), *random(0, 2, 9, 16), torch.tensor([(0, 0, 0, 10, 0, 0)])),
     lambda: kernels.rms(random(0, 2, 8), EPS, random(0, 9)),
     lambda: kernels.rotate(random(0, 2, 4, 8).transpose(0, 1), *random(0, 2, 4, 1, 4)),
     lambda: kernels.gelu(random(0, 2, 8), random(0, 2, 9)),
@@ -205,6 +207,14 @@ def decode(net: Pi05, one_call: bool, requests: int) -> tuple[torch.Tensor, torc
 def test_a_step_in_one_call_has_the_same_bits_as_layer_by_layer(requests):
     for one_call, one_by_one in zip(*(decode(network(), way, requests) for way in (True, False)), strict=True):
         assert torch.equal(one_call, one_by_one)
+
+
+@ours
+@pytest.mark.parametrize('segment', [Segment(1, 8192, 7), Segment(1, 0, 400), Segment(1, 0, 7, ((390, 11),))])
+def test_a_step_outside_of_the_cache_or_of_the_known_positions_is_refused(segment):
+    net = network()
+    with pytest.raises(ValueError, match='do not fit into 8192 positions and 400 slots'):
+        net.forward(random(0, 1, net.config.width), [replace(segment, outputs=1)], net.pool(400, 100))
 
 
 def test_a_row_that_would_see_three_runs_is_refused():

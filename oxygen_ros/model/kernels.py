@@ -124,7 +124,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, places: Tensor) -> Tensor:
         raise ValueError(f'keys and values of {d} must be contiguous rows of whole panels')
     out = q.new_empty(rows, heads * d)
     library.oxygen_attend(q.data_ptr(), rows, q.stride(0), heads, d, k.data_ptr(), v.data_ptr(),
-                          _table(places, rows), out.data_ptr())
+                          _table(places, rows, len(k)), out.data_ptr())
     return out
 
 
@@ -182,7 +182,8 @@ class Decode:
             raise ValueError(f'rows of {list(x.shape)} and a pool of {list(k.shape)} do not fit the model')
         logits = x.new_empty(len(x), self._model.vocab)
         library.oxygen_decode(ctypes.byref(self._model), x.data_ptr(), len(x), k.data_ptr(), v.data_ptr(), k.stride(0),
-                              cos.data_ptr(), sin.data_ptr(), _table(places, len(x)), logits.data_ptr())
+                              cos.data_ptr(), sin.data_ptr(), _table(places, len(x), k.shape[1], len(cos)),
+                              logits.data_ptr())
         return logits
 
 
@@ -195,9 +196,14 @@ class _Model(ctypes.Structure):
                 *((name, _INT) for name in ('depth', 'width', 'heads', 'dim', 'mlp', 'vocab')), ('eps', ctypes.c_float)]
 
 
-def _table(places: Tensor, rows: int) -> int:
+def _table(places: Tensor, rows: int, slots: int, positions: int | None = None) -> int:
+    """The address of the places, none of which lies outside."""
     if places.shape != (rows, 6) or places.dtype != torch.long or not places.is_contiguous():
         raise ValueError(f'{rows} rows need as many places')
+    position, slot, *ends = places.amax(0).tolist()
+    if max(slot + 1, *ends) > slots or positions is not None and position >= positions:
+        raise ValueError(f'position {position}, slot {slot} or slots before {max(ends)} do not fit into {positions} '
+                         f'positions and {slots} slots')
     return places.data_ptr()
 
 
