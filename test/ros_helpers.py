@@ -75,10 +75,9 @@ class Robot:
         self._task.publish(String(data=text))
 
     def close(self) -> None:
+        """The publishers go with the node: rclpy bears no other thread that destroys them while it waits."""
         self._stop.set()
         self._thread.join()
-        for publisher in (self._joints, self._task, *self._images.values()):
-            self._node.destroy_publisher(publisher)
 
     def _run(self) -> None:
         while not self._stop.wait(0.04):

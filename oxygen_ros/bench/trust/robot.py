@@ -85,8 +85,12 @@ class Robot:
     def close(self) -> None:
         self._stop.set()
         self._thread.join()
+        executor = self._node.executor
         for publisher in (*self._images.values(), self._states, self._task):
-            self._node.destroy_publisher(publisher)
+            if executor is None:
+                self._node.destroy_publisher(publisher)
+            else:  # on its own thread: rclpy may hang when another one destroys what it waits on
+                executor.create_task(self._node.destroy_publisher, publisher)
 
     def _run(self) -> None:
         turn = 0
