@@ -21,6 +21,8 @@ def resize_with_pad(image: np.ndarray, size: int, flavour: Flavour) -> Tensor:
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or not image.size:
         raise ValueError(f'expected a uint8 RGB image [height, width, 3], got {image.dtype} {list(image.shape)}')
     height, width = image.shape[:2]
+    if (height, width) == (size, size):  # every pixel falls on itself, with either resizer
+        return (torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1))) / 255).mul_(2).sub_(1)
     ratio = max(height, width) / size
     inner = (max(1, int(height / ratio)), max(1, int(width / ratio)))
     resized = (_openpi if flavour == 'openpi' else _lerobot)(image, inner)
@@ -38,7 +40,5 @@ def _openpi(image: np.ndarray, inner: tuple[int, int]) -> Tensor:
 
 def _lerobot(image: np.ndarray, inner: tuple[int, int]) -> Tensor:
     """[3, *inner] in [0, 1]."""
-    pixels = torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1) / 255
-    if pixels.shape[1:] == inner:  # every pixel falls on itself
-        return pixels
-    return functional.interpolate(pixels[None], inner, mode='bilinear', align_corners=False)[0].clamp_(0, 1)
+    pixels = torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1)[None] / 255
+    return functional.interpolate(pixels, inner, mode='bilinear', align_corners=False)[0].clamp_(0, 1)
