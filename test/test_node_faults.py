@@ -119,6 +119,7 @@ def test_finish_lets_the_chunk_run_out_and_then_is_silent(arm):
     robot.says('wrist/image: nothing received')
     robot.moves(2)
     robot.says('the chunk has run out')
+    robot.status_of('motion')  # what was published before that has arrived by now
     last, beats = len(robot.actions), len(robot.status)
     robot.peer.wait_for(lambda: len(robot.status) >= beats + 2)
     assert len(robot.actions) == last
