@@ -12,7 +12,8 @@ def cycle(**changes):
 
 
 def load(interval=20.5, call=3.0, **changes):
-    return {'intervals_ms': [20.0, interval, 20.0], 'calls_ms': [1.0, call], 'cycles': _statistics([cycle(**changes)])}
+    return {'intervals_ms': [20.0, interval, 20.0], 'floor_ms': [20.0, 20.1], 'calls_ms': [1.0, call],
+            'cycles': _statistics([cycle(**changes)])}
 
 
 def test_the_overhead_is_all_but_the_model_and_the_wait_for_the_next_look():

@@ -34,7 +34,8 @@ def ros(seconds: float = 20.0, json: Path | None = None) -> int:
     """Run the real node with a small random model and an endless question, and measure it under three loads.
 
     A core free: small pictures, so that only the engine works. All cores busy: as many endless loops beside it as there
-    are cores. Cameras: three 640x480 pictures at 30 Hz. Exit code: 0 when every target is met, 1 otherwise.
+    are cores. Cameras: three 640x480 pictures at 30 Hz. A bare loop of the same rate and priority beside it shows what
+    the machine itself does to the node. Exit code: 0 when every target is met, 1 otherwise.
 
     Args:
         seconds: how long to measure under each load.
@@ -77,7 +78,10 @@ def _measure(folder: Path, seconds: float, console: Console) -> dict[str, Any]:
                 engine, = psutil.Process(node.pid).children()
                 used = sum(engine.cpu_times()[:2])
                 began = time.time()
-                loads[load] = watch.watch(seconds)
+                bare = _program('bare', str(seconds), str(RATE_HZ))
+                with _ended(bare):
+                    loads[load] = watch.watch(seconds)
+                    loads[load]['floor_ms'] = json_format.loads(bare.wait_for_output(r'\[.+\]').group())
                 cycles = [cycle for cycle in map(json_format.loads, log.read_text().splitlines())
                           if cycle['at'] >= began]
                 loads[load] |= {'engine_cpu': (sum(engine.cpu_times()[:2]) - used) / seconds,
@@ -89,10 +93,9 @@ def _measure(folder: Path, seconds: float, console: Console) -> dict[str, Any]:
 
 def _judge(loads: dict[str, dict[str, Any]]) -> dict[str, Any]:
     for load in loads.values():
-        off = np.abs(np.array(load.pop('intervals_ms')) - 1e3 / RATE_HZ)
-        load['jitter_ms'] = {'p50': _p(off, 50), 'p99': _p(off, 99), 'max': float(off.max())}
-        calls = np.array(load.pop('calls_ms'))
-        load['parameter_ms'] = {'p50': _p(calls, 50), 'p99': _p(calls, 99), 'max': float(calls.max())}
+        for name, intervals in (('jitter_ms', 'intervals_ms'), ('floor_ms', 'floor_ms')):
+            load[name] = _spread(np.abs(np.array(load.pop(intervals)) - 1e3 / RATE_HZ))
+        load['parameter_ms'] = _spread(np.array(load.pop('calls_ms')))
     found = {'jitter, a core free': loads['a core free']['jitter_ms']['p99'],
              'jitter, all cores busy': loads['all cores busy']['jitter_ms']['p99'],
              'overhead beside the model': loads['cameras']['cycles']['overhead']['p99'],
@@ -100,6 +103,10 @@ def _judge(loads: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return {'loads': loads, 'targets': [
         {'figure': name, 'ms': found[name], 'target_ms': target, 'met': found[name] <= target}
         for name, target in TARGETS_MS.items()]}
+
+
+def _spread(values: np.ndarray) -> dict[str, float]:
+    return {'p50': _p(values, 50), 'p99': _p(values, 99), 'max': float(values.max())}
 
 
 def _statistics(cycles: list[dict[str, float]]) -> dict[str, dict[str, float]]:
@@ -119,9 +126,8 @@ def _show(result: dict[str, Any], console: Console) -> None:
                   'ms, p50 / p99', title_justify='left')
     for i, column in enumerate(('', *loads)):
         table.add_column(column, justify='right' if i else 'left')
-    for name in ('jitter_ms', 'parameter_ms'):
-        table.add_row(name.removesuffix('_ms'), *(f'{_pair(load[name])}, max {load[name]["max"]:.1f}'
-                                                  for load in loads.values()))
+    for name, label in (('jitter_ms', 'jitter'), ('floor_ms', '  of a bare loop'), ('parameter_ms', 'parameter')):
+        table.add_row(label, *(f'{_pair(load[name])}, max {load[name]["max"]:.1f}' for load in loads.values()))
     for name in ('overhead', *_PARTS, 'wait', 'model'):
         label = f'  {name.replace("_", " ")}' if name in _PARTS else name
         table.add_row(label, *(_pair(load['cycles'][name]) for load in loads.values()))

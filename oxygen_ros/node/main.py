@@ -9,7 +9,7 @@ import signal
 import sys
 from typing import Any
 
-_HAND_OVER_S = 0.0005  # longest that one thread keeps the GIL while the ticker wants it
+_HAND_OVER_S = 0.0001  # longest that one thread keeps the GIL while the ticker wants it
 
 
 def main(args: list[str] | None = None, **options: Any) -> None:

@@ -14,7 +14,10 @@ from oxygen_ros.node.realtime import lift
 
 
 class Ticker:
-    """Calls ``beat`` every ``period_s`` from construction until ``stop``; beats that were missed are left out."""
+    """Calls ``beat`` every ``period_s`` until ``stop``; beats that were missed are left out.
+
+    The first comes after half a period: between the beats of a timer that is made at the same time.
+    """
 
     def __init__(self, beat: Callable[[], object], period_s: float) -> None:
         self._beat, self._period = beat, round(period_s * SECOND)
@@ -36,7 +39,7 @@ class Ticker:
 
     def _run(self) -> None:
         lift()
-        due = time.monotonic_ns()
+        due = time.monotonic_ns() + self._period // 2
         while not self._stop.wait(max(0, due - time.monotonic_ns()) / SECOND):
             try:
                 self._beat()

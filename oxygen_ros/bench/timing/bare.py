@@ -1,0 +1,30 @@
+"""What the machine does to a loop that does nothing else: ``python -m oxygen_ros.bench.timing.bare SECONDS HZ``.
+
+The floor of the node's jitter, at the node's priority. Prints the intervals in ms as JSON.
+"""
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+
+import numpy as np
+
+from oxygen_ros.node.parameters import NodeParameters
+from oxygen_ros.node.realtime import prefer
+from oxygen_ros.node.ticker import Ticker
+
+
+def main() -> None:
+    seconds, rate_hz = map(float, sys.argv[1:])
+    prefer(NodeParameters().realtime_priority)
+    times: list[int] = []
+    ticker = Ticker(lambda: times.append(time.monotonic_ns()), 1 / rate_hz)
+    threading.Event().wait(seconds)
+    ticker.stop()
+    print(json.dumps((np.diff(times) / 1e6).tolist()))
+
+
+if __name__ == '__main__':
+    main()
