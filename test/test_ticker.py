@@ -39,7 +39,7 @@ def test_beats_keep_their_phase_and_those_that_were_missed_are_left_out():
     assert enough.wait(10.0)
     ticker.stop()
     places = [(moment - times[0]) / 0.04 for moment in times]
-    assert places[1] >= 2.99  # not at 1 and 2, which were over, and no burst to make up for them
+    assert places[1] > 2.5  # not at 1 and 2, which were over, and no burst to make up for them
     assert all(later - earlier > 0.3 for earlier, later in zip(places[1:], places[2:]))
 
 
