@@ -21,7 +21,7 @@ _ABOVE = 1.2  # m, of the sentence over the base
 class Markers:
     """Publishes everything with every change, as the topic is latched: a viewer that comes late sees all of it.
 
-    Paths are only worked out while somebody looks; they change with every chunk.
+    Paths change with every chunk: work them out only while ``watched``.
 
     frame: of the sentence while no robot description is known; then both are in the description's base.
     """
@@ -32,6 +32,11 @@ class Markers:
         self._sentence = ''
         self._paths = np.empty((0, 0, 3))
 
+    @property
+    def watched(self) -> bool:
+        """Somebody looks."""
+        return self._publisher.get_subscription_count() > 0
+
     def said(self, sentence: str) -> None:
         """Show a finished sentence."""
         self._sentence = ''.join(c if c.isprintable() else ' ' for c in sentence)[:_LONGEST]
@@ -39,9 +44,7 @@ class Markers:
 
     def plan(self, positions: Mapping[str, np.ndarray]) -> None:
         """Show where the tools go. positions: joint -> [n], rad or m, from now on."""
-        if self._publisher.get_subscription_count() == 0:
-            self.stop()
-        elif self.kinematics is not None:
+        if self.kinematics is not None:
             self._paths = self.kinematics.paths(positions)
             self._show()
 

@@ -229,6 +229,8 @@ class Session:
         now = time.monotonic_ns()
         if refused := self.motion.take(chunk, state, self.inputs.positions(), now):
             self._trouble('motion', 'refused', f'chunk {chunk.sequence} was not used: {refused}', blocking=False)
+        elif not self.markers.watched:
+            self.markers.stop()
         elif planned := self.motion.planned(now):
             still = {joint: np.asarray(value) for joint, value in self.inputs.measured().items()}
             self.markers.plan({**still, **planned})
