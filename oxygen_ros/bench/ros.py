@@ -76,7 +76,8 @@ def _measure(folder: Path, seconds: float, console: Console) -> dict[str, Any]:
                 watch.wait_for_actions(_START_S, node)
                 time.sleep(_SETTLE_S)
                 engine, = psutil.Process(node.pid).children()
-                used = sum(engine.cpu_times()[:2])
+                running = {'node': psutil.Process(node.pid), 'engine': engine, 'robot': psutil.Process(robot.pid)}
+                before = _used(running)
                 began = time.time()
                 bare = _program('bare', str(seconds), str(RATE_HZ))
                 with _ended(bare):
@@ -84,11 +85,17 @@ def _measure(folder: Path, seconds: float, console: Console) -> dict[str, Any]:
                     loads[load]['floor_ms'] = json_format.loads(bare.wait_for_output(r'\[.+\]').group())
                 cycles = [cycle for cycle in map(json_format.loads, log.read_text().splitlines())
                           if cycle['at'] >= began]
-                loads[load] |= {'engine_cpu': (sum(engine.cpu_times()[:2]) - used) / seconds,
+                took = time.time() - began
+                loads[load] |= {'cpu': {name: (used - before[name]) / took for name, used in _used(running).items()},
                                 'load_average': os.getloadavg()[0], 'cycles': _statistics(cycles)}
             intervals = len(loads[load]['intervals_ms'])
             console.print(f'{load}: {intervals} intervals, {len(cycles)} cycles', highlight=False)
     return {'cores': os.cpu_count(), 'seconds': seconds, 'rate_hz': RATE_HZ, **_judge(loads)}
+
+
+def _used(running: dict[str, psutil.Process]) -> dict[str, float]:
+    """CPU seconds that each has used."""
+    return {name: sum(process.cpu_times()[:2]) for name, process in running.items()}
 
 
 def _judge(loads: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -131,7 +138,8 @@ def _show(result: dict[str, Any], console: Console) -> None:
     for name in ('overhead', *_PARTS, 'wait', 'model'):
         label = f'  {name.replace("_", " ")}' if name in _PARTS else name
         table.add_row(label, *(_pair(load['cycles'][name]) for load in loads.values()))
-    table.add_row('engine, CPU', *(f'{load["engine_cpu"]:.0%}' for load in loads.values()))
+    for name in ('node', 'engine', 'robot'):
+        table.add_row(f'CPU of the {name}', *(f'{load["cpu"][name]:.0%}' for load in loads.values()))
     table.add_row('load average', *(f'{load["load_average"]:.1f}' for load in loads.values()))
     console.print(table)
     targets = Table(title='targets', title_justify='left')

@@ -14,7 +14,6 @@ from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState
 from rcl_interfaces.srv import GetParameters
 from rclpy.duration import Duration
-from rclpy.executors import SingleThreadedExecutor
 from rclpy.qos import DurabilityPolicy, QoSProfile, qos_profile_sensor_data
 from rclpy.time import Time
 from sensor_msgs.msg import Image
@@ -26,6 +25,7 @@ from oxygen_ros.ask import printable
 from oxygen_ros.demo.figures import Figures
 from oxygen_ros.demo.film import Film
 from oxygen_ros.msg import ActionChunk, EngineStatus, SpeechRequest, SpeechToken
+from oxygen_ros.node.executor import Executor
 from oxygen_ros.node.images import to_rgb
 
 _CAMERAS = ('front', 'wrist')
@@ -40,7 +40,7 @@ class Observer:
         self._context = rclpy.Context()
         rclpy.init(args=[], context=self._context)
         self._node = rclpy.create_node('demo', namespace=namespace, context=self._context)
-        self._executor = SingleThreadedExecutor(context=self._context)
+        self._executor = Executor(context=self._context)
         self._executor.add_node(self._node)
         self.figures: Figures | None = None
         self.status: EngineStatus | None = None

@@ -19,16 +19,18 @@ def main(args: list[str] | None = None, **options: Any) -> None:
         signal.signal(number, lambda number, frame: os._exit(0))
 
     import rclpy
-    from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+    from rclpy.executors import ExternalShutdownException
     from rclpy.signals import SignalHandlerOptions
 
+    from oxygen_ros.node.executor import Executor
     from oxygen_ros.node.inference_node import InferenceNode
     from oxygen_ros.node.parameters import ParameterError
-    from oxygen_ros.node.realtime import prefer
+    from oxygen_ros.node.realtime import keep_memory, prefer
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: stop.append(number))
     sys.setswitchinterval(_HAND_OVER_S)
+    keep_memory()
     # rclpy's own handlers would take away the publishers before the robot can be told to hold.
     rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
     try:
@@ -40,7 +42,7 @@ def main(args: list[str] | None = None, **options: Any) -> None:
     priority = node.parameters.realtime_priority
     if priority and (denied := prefer(priority)):
         node.get_logger().info(f'no real-time priority {priority}: {denied}')
-    executor = SingleThreadedExecutor()
+    executor = Executor()
     executor.add_node(node)
     try:
         while not stop:

@@ -158,16 +158,18 @@ def specs(model: type[BaseModel] = NodeParameters, prefix: str = '') -> Iterator
                    bounds.get('le', bounds.get('lt')), choices, optional)
 
 
+_OPTIONAL = {spec.name for spec in specs() if spec.optional}
+
+
 def parse(values: Mapping[str, Any]) -> NodeParameters:
     """Validate flat values (missing ones take their default); ParameterError names each bad one."""
-    optional = {spec.name for spec in specs() if spec.optional}
     tree: dict[str, Any] = {}
     for name, value in values.items():
         *parents, leaf = name.split('.')
         branch = tree
         for parent in parents:
             branch = branch.setdefault(parent, {})
-        branch[leaf] = None if name in optional and value == -1 else value
+        branch[leaf] = None if name in _OPTIONAL and value == -1 else value
     try:
         parameters = NodeParameters.model_validate(tree)
         parameters.engine_options()

@@ -11,9 +11,12 @@ from rclpy.node import Node
 from rclpy.qos import qos_profile_sensor_data
 from sensor_msgs.msg import Image, JointState
 
+from oxygen_ros.node.realtime import keep_memory, prefer
+
 CAMERAS = ('base_0_rgb', 'left_wrist_0_rgb', 'right_wrist_0_rgb')   # of random:tiny
 JOINTS = tuple(f'joint_{i}' for i in range(1, 9))
 CAMERA_HZ, JOINT_HZ = 30.0, 100.0
+_PRIORITY = 50               # of ros2_control's loop: what the sender waits for a core is none of the node's time
 
 
 class Robot(Node):
@@ -39,6 +42,8 @@ class Robot(Node):
 
 
 def main() -> None:
+    keep_memory()
+    prefer(_PRIORITY)
     rclpy.init(args=sys.argv)
     try:
         rclpy.spin(Robot(*map(int, sys.argv[1:3])))

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import rclpy
 from rcl_interfaces.srv import GetParameters, SetParameters
-from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.executors import ExternalShutdownException
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import JointState
 from trajectory_msgs.msg import JointTrajectory
 
 from oxygen_ros.msg import SpeechRequest, SpeechToken
+from oxygen_ros.node.executor import Executor
 from oxygen_ros.processes import Process
 
 _CALL_EVERY_S = 0.1
@@ -27,7 +28,7 @@ class Watch:
         self._context = rclpy.Context()
         rclpy.init(args=[], context=self._context)
         self._node = rclpy.create_node('watch', namespace=namespace, context=self._context)
-        self._executor = SingleThreadedExecutor(context=self._context)
+        self._executor = Executor(context=self._context)
         self._executor.add_node(self._node)
         self._stamps: list[int] = []
         self._asked = False
