@@ -18,6 +18,11 @@ def _load(mask: str):
     return load('random:tiny', mask=mask)
 
 
+@cache
+def _int8():
+    return load('random:tiny')
+
+
 def policy(mask: str = 'prefix_lm'):
     return _load(mask)  # one object per mask, however it is asked for
 
@@ -38,7 +43,8 @@ class Rig:
         options = {'checkpoint': 'random:tiny', 'noise_seed': 7, 'ride': False, 'draft': False, 'max_tokens': 24,
                    **options}
         self.events = []
-        self.engine = Engine(policy(mask), EngineOptions(**options), self.events.append)
+        which = _int8() if options.get('decode_weights') == 'int8' else policy(mask)  # it changes the network
+        self.engine = Engine(which, EngineOptions(**options), self.events.append)
 
     def chunk(self, number: int) -> np.ndarray:
         return next(e.actions for e in self.events if isinstance(e, Chunk) and e.sequence == number)
@@ -67,10 +73,10 @@ def chunk_alone(number: int, mask: str = 'prefix_lm') -> np.ndarray:
 
 
 @cache
-def text_alone(number: int, seed: str, max_tokens: int, mask: str = 'prefix_lm') -> tuple[list[int], int]:
+def text_alone(number: int, seed: str, max_tokens: int, mask: str = 'prefix_lm', **options) -> tuple[list[int], int]:
     """Greedy ids of a request that is alone on its observation, and how many of them are beyond doubt
     (up to the first step whose two best logits are within 1e-3)."""
-    rig, margins = Rig(mask), []
+    rig, margins = Rig(mask, **options), []
     plain = engine_module.sample
 
     def recording(logits, samplers):

@@ -51,12 +51,12 @@ def run(program, mask='prefix_lm', **options):
     return rig, asked, seen
 
 
-def check_text(rig, asked, mask='prefix_lm'):
+def check_text(rig, asked, mask='prefix_lm', **options):
     for request_id, (seed, max_tokens) in asked.items():
         messages, final = rig.speech(request_id), rig.final(request_id)
         assert final is messages[-1]
         assert [m.sequence for m in messages] == list(range(len(messages)))
-        want, sure = text_alone(final.observation, seed, max_tokens, mask)
+        want, sure = text_alone(final.observation, seed, max_tokens, mask, **options)
         if EXACT:  # even where the two best logits are as good as equal
             sure = len(want)
         got = rig.ids(request_id)
@@ -101,6 +101,17 @@ def test_exact_under_the_causal_text_mask_too(program):
     for number in seen:
         np.testing.assert_array_equal(rig.chunk(number), chunk_alone(number, 'causal_text'))
     check_text(rig, asked, 'causal_text')
+
+
+@pytest.mark.skipif(not EXACT, reason=kernels.why_not)
+@settings(max_examples=60, deadline=None)
+@given(PROGRAMS, st.booleans(), st.booleans())
+@example([*CROWD, ('observe', 1), *CROWD, ('step', 30), ('observe', 1), *CROWD], True, True)
+def test_with_int8_weights_for_text_chunks_are_the_same_and_texts_still_know_no_company(program, ride, draft):
+    rig, asked, seen = run(program, ride=ride, draft=draft, decode_weights='int8')
+    for number in seen:
+        np.testing.assert_array_equal(rig.chunk(number), chunk_alone(number))
+    check_text(rig, asked, decode_weights='int8')
 
 
 @pytest.mark.parametrize('mode', ['isolated', 'shared', 'continuous'])

@@ -15,7 +15,7 @@ import oxygen_ros
 from oxygen_ros.model import kernels
 from oxygen_ros.model.layers import EPS, Rope
 from oxygen_ros.model.pi05 import Pi05
-from oxygen_ros.model.segments import RaggedPlan, Segment, observation_segments, places
+from oxygen_ros.model.segments import RaggedPlan, Segment, observation_segments, places, split_steps
 
 ours = pytest.mark.skipif(kernels.library is None, reason=kernels.why_not)
 ULP = torch.finfo(torch.float32).eps
@@ -54,6 +54,22 @@ def test_a_products_row_has_the_same_bits_in_any_company(rows, first, some, widt
     part = x[first % rows:first % rows + some]
     assert torch.equal(kernels.product(part, packed, out),
                        kernels.product(x, packed, out)[first % rows:first % rows + some])
+
+
+@each(rows=st.one_of(st.integers(1, 17), st.integers(90, 200)), width=st.integers(1, 600), out=st.integers(1, 70),
+      size=st.sampled_from([1e-6, 1.0, 1e6]), seed=SEEDS)
+def test_a_product_with_int8_weights_is_that_with_the_nearest_of_255_levels(rows, width, out, size, seed):
+    x, weight = random(seed, rows, width), size * random(seed + 1, out, width)
+    weight[0] = 0.0  # an output that is always 0
+    packed = kernels.pack(weight)
+    small = kernels.quantise(packed)
+    near = kernels.unpack(small.packed * small.scales.view(-1, 1, kernels.PANEL), torch.arange(out))
+    assert ((near - weight).abs() <= weight.abs().amax(1, keepdim=True) / 127 * 0.5001).all()
+    added = random(seed + 2, rows, out)
+    y = kernels.product(x, small, out, added)
+    want = x.double() @ near.double().T + added
+    assert ((y - want).abs() <= ULP * ((width + 3) * (x.abs() @ near.abs().T) + want.abs() + 1e-30)).all()
+    assert torch.equal(kernels.product(x[-1:], small, out, added[-1:]), y[-1:])
 
 
 @each(out=st.integers(1, 70), width=st.integers(1, 20), seed=SEEDS)
@@ -210,6 +226,26 @@ def test_a_step_in_one_call_has_the_same_bits_as_layer_by_layer(requests):
 
 
 @ours
+def test_drafted_tokens_are_parted_from_the_seed_before_them():
+    seed = Segment(7, 60, 70, ((0, 60),), True, 3)
+    assert split_steps(seed) == [Segment(5, 60, 70, ((0, 60),), True, 1),
+                                 Segment(2, 65, 75, ((0, 60), (70, 5)), True, 2)]
+    for other in (replace(seed, outputs=1), replace(seed, outputs=7), replace(seed, causal=False, outputs=0),
+                  replace(seed, outputs=0), Segment(1, 60, 70, ((0, 60),), True, 1)):
+        assert split_steps(other) == [other]
+
+
+@ours
+def test_int8_weights_change_steps_a_little_and_nothing_else():
+    net, small = network(), network()
+    small.language.decode_in_int8()
+    small.language.decode_in_int8()  # once is enough
+    (logits, k, v), (near, near_k, near_v) = (decode(each, True, 3) for each in (net, small))
+    assert torch.equal(k[:, :60], near_k[:, :60]) and torch.equal(v[:, :60], near_v[:, :60]), 'the prefix is exact'
+    assert 0 < (near - logits).pow(2).mean().sqrt() <= 0.06 * logits.std()
+
+
+@ours
 @pytest.mark.parametrize('segment', [Segment(1, 8192, 7), Segment(1, 0, 400), Segment(1, 0, 7, ((390, 11),))])
 def test_a_step_outside_of_the_cache_or_of_the_known_positions_is_refused(segment):
     net = network()
@@ -232,6 +268,8 @@ def test_without_the_library_torch_computes_the_same_and_the_log_says_so_once(mo
         'torch alone computes the model, text 2-3 times slower than with our CPU kernels: it rains']
     for a, b in zip(decode(net, True, 3), want, strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=2e-5)
+    with pytest.raises(ValueError, match='decode_weights: int8 needs .* our kernels: it rains'):
+        net.language.decode_in_int8()
 
 
 def test_a_library_that_is_missing_or_broken_names_the_remedy(monkeypatch, tmp_path):

@@ -62,6 +62,8 @@ class Engine:
         fixed = options.graphs == 'always' or options.graphs == 'auto' and self.net.device.type == 'cuda'
         make_pool = self.net.graph_pool if fixed else self.net.pool
         self.pool = make_pool(2 * control + options.max_live * request, control)
+        if options.decode_weights == 'int8':
+            self.net.language.decode_in_int8()
         self.scheduler = Scheduler(options.max_live, options.max_queued)
         self.drafts = Drafts()
         self.ride = options.ride and options.mode == 'continuous'

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from oxygen_ros.engine.wire import Standing
 
@@ -29,6 +29,9 @@ class EngineOptions(BaseModel):
     graphs: Literal['auto', 'always', 'never'] = Field(
         'auto', description='fixed-shape passes, captured as CUDA graphs on CUDA; "auto": on CUDA only; "always": the '
         'same passes on the CPU too, uncaptured (to check them)')
+    decode_weights: Literal['exact', 'int8'] = Field(
+        'exact', description='what a next token is computed with; "int8": on the CPU, a quarter of the bytes, up to '
+        'twice the speed for few requests, and text may differ a little. Chunks stay as they are')
     denoise_steps: int = Field(10, ge=1, le=100, description='flow-matching steps per chunk')
     max_live: int = Field(8, ge=1, le=256, description='requests that hold KV at once')
     max_queued: int = Field(32, ge=0, le=4096, description='requests that may wait for room; more are refused')
@@ -37,6 +40,12 @@ class EngineOptions(BaseModel):
     guard_s: float = Field(0.002, ge=0.0, le=1.0, description='time kept free before a deadline, s')
     noise_seed: int | None = Field(None, description='fixed seed of the action noise; None: from the system')
     standing: tuple[Standing, ...] = Field((), description='requests the engine starts by itself')
+
+    @model_validator(mode='after')
+    def _int8(self) -> EngineOptions:
+        if self.decode_weights == 'int8' and (self.graphs == 'always' or self.device != 'cpu'):
+            raise ValueError('decode_weights: int8 is there for the CPU only, and not for graphs: use "exact"')
+        return self
 
     @field_validator('threads')
     @classmethod

@@ -15,7 +15,7 @@ import platform
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -26,8 +26,14 @@ import oxygen_ros
 PANEL = 16  # as kPanel in tile.hpp
 _LEVELS = {'AVX512': '-v4', 'AVX2': '-v3'}
 _POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
+
+
+class _Weights(ctypes.Structure):
+    _fields_ = [('packed', _POINTER), ('scales', _POINTER)]
+
+
 _SIGNATURES = {
-    'product': (_POINTER, _INT, _INT, _POINTER, _INT, _INT, _POINTER, _INT, _POINTER),
+    'product': (_POINTER, _INT, _INT, _Weights, _INT, _INT, _POINTER, _INT, _POINTER),
     'attend': (_POINTER, _INT, _INT, _INT, _INT, _POINTER, _POINTER, _POINTER, _POINTER),
     'rms': (_POINTER, _INT, _INT, ctypes.c_float, _POINTER, _POINTER, _POINTER),
     'rotate': (_POINTER, _INT, _INT, _INT, _INT, _POINTER, _POINTER, _POINTER),
@@ -71,6 +77,26 @@ def pack(weight: Tensor) -> Tensor:
     return _room.take(panels.numel()).view(panels.shape).copy_(panels)
 
 
+class Quantised(NamedTuple):
+    """Packed weights in int8, [panels, in, PANEL], each output with a scale of its own: fp32 [panels * PANEL]."""
+
+    packed: Tensor
+    scales: Tensor
+
+
+Kept = Tensor | Quantised   # the packed weights of a product
+
+
+@torch.inference_mode()
+def quantise(packed: Tensor) -> Quantised:
+    """Packed weights to the nearest of 255 levels, symmetric about 0, by output."""
+    scales = packed.abs().amax(1).clamp(min=torch.finfo().tiny) / 127
+    small = _room.take(-(-packed.numel() // 4)).view(torch.int8)[:packed.numel()].view(packed.shape)
+    for panel, scale, whole in zip(small, scales, packed, strict=True):  # one at a time: no second copy in fp32
+        panel.copy_(torch.round(whole / scale))
+    return Quantised(small, scales.flatten())
+
+
 class _HugePages:
     """Memory for weights in pages of 2 MiB: looking up 4 KiB pages costs a decode step 5-10 %."""
 
@@ -98,16 +124,17 @@ def unpack(packed: Tensor, rows: Tensor) -> Tensor:
     return packed[rows // PANEL, :, rows % PANEL]
 
 
-def product(x: Tensor, packed: Tensor, out: int, add: Tensor | None = None) -> Tensor:
-    """x W^T [+ add] for x [rows, in]; add: [out] or [rows, out]."""
+def product(x: Tensor, weights: Kept, out: int, add: Tensor | None = None) -> Tensor:
+    """x W^T [+ add] for x [rows, in] and packed weights; add: [out] or [rows, out]."""
     x = _whole_rows(x)
     rows, width = x.shape
+    packed = weights if isinstance(weights, Tensor) else weights.packed
     if width != packed.shape[1] or not 0 <= packed.shape[0] * PANEL - out < PANEL:
         raise ValueError(f'rows of {width} and {out} outputs do not fit packed weights {list(packed.shape)}')
     y = x.new_empty(rows, out)
     if add is not None:
         add = _whole_rows(add.expand(rows, out))
-    library.oxygen_product(x.data_ptr(), rows, x.stride(0), packed.data_ptr(), width, out,
+    library.oxygen_product(x.data_ptr(), rows, x.stride(0), _address(weights), width, out,
                            None if add is None else add.data_ptr(), 0 if add is None else add.stride(0), y.data_ptr())
     return y
 
@@ -162,14 +189,15 @@ def gelu(x: Tensor, times: Tensor | None = None) -> Tensor:
 class Decode:
     """A decode step of a language model in one call, for causal rows that all go on through every layer.
 
-    layers: of each one norm1, qkv, out, norm2, gate_up, down. Norms are [width], products packed.
+    layers: of each one its two norms [width] and its products qkv, out, gate_up, down.
     """
 
-    def __init__(self, layers: Sequence[Sequence[Tensor]], norm: Tensor, head: Tensor, heads: int, dim: int, mlp: int,
-                 vocab: int, eps: float) -> None:
+    def __init__(self, layers: Sequence[tuple[Sequence[Tensor], Sequence[Kept]]], norm: Tensor, head: Kept, heads: int,
+                 dim: int, mlp: int, vocab: int, eps: float) -> None:
         self._kept = layers, norm, head
-        addresses = (_Layer * len(layers))(*(_Layer(*(t.data_ptr() for t in layer)) for layer in layers))
-        self._model = _Model(addresses, norm.data_ptr(), head.data_ptr(), len(layers), len(norm), heads, dim, mlp,
+        addresses = (_Layer * len(layers))(*(
+            _Layer(*(norm.data_ptr() for norm in norms), *map(_address, products)) for norms, products in layers))
+        self._model = _Model(addresses, norm.data_ptr(), _address(head), len(layers), len(norm), heads, dim, mlp,
                              vocab, eps)
 
     def __call__(self, x: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, places: Tensor) -> Tensor:
@@ -188,11 +216,12 @@ class Decode:
 
 
 class _Layer(ctypes.Structure):
-    _fields_ = [(name, _POINTER) for name in ('norm1', 'qkv', 'out', 'norm2', 'gate_up', 'down')]
+    _fields_ = [*((name, _POINTER) for name in ('norm1', 'norm2')),
+                *((name, _Weights) for name in ('qkv', 'out', 'gate_up', 'down'))]
 
 
 class _Model(ctypes.Structure):
-    _fields_ = [('layers', ctypes.POINTER(_Layer)), ('norm', _POINTER), ('head', _POINTER),
+    _fields_ = [('layers', ctypes.POINTER(_Layer)), ('norm', _POINTER), ('head', _Weights),
                 *((name, _INT) for name in ('depth', 'width', 'heads', 'dim', 'mlp', 'vocab')), ('eps', ctypes.c_float)]
 
 
@@ -205,6 +234,12 @@ def _table(places: Tensor, rows: int, slots: int, positions: int | None = None) 
         raise ValueError(f'position {position}, slot {slot} or slots before {max(ends)} do not fit into {positions} '
                          f'positions and {slots} slots')
     return places.data_ptr()
+
+
+def _address(weights: Kept) -> _Weights:
+    if isinstance(weights, Tensor):
+        return _Weights(weights.data_ptr(), None)
+    return _Weights(weights.packed.data_ptr(), weights.scales.data_ptr())
 
 
 def _whole_rows(x: Tensor) -> Tensor:

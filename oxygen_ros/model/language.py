@@ -19,7 +19,7 @@ from oxygen_ros.kv import Pool
 from oxygen_ros.model import kernels, names
 from oxygen_ros.model.config import ModelConfig
 from oxygen_ros.model.layers import EPS, Linear, Rope, geglu, rms
-from oxygen_ros.model.segments import RaggedPlan, Segment, places
+from oxygen_ros.model.segments import RaggedPlan, Segment, places, split_steps
 
 
 class Plan(Protocol):
@@ -52,10 +52,27 @@ class Language:
         self.blocks = [_Block(config, names.LANGUAGE + f'layers.{i}.', get, split=i == config.depth - 1)
                        for i in range(config.depth)]
         self.norm = 1 + get(names.LANGUAGE + 'norm.weight').float()
+        self.int8 = False
         self._decode = None
         if kernels.usable(self.head.weight) and not config.head_dim % kernels.PANEL:
-            self._decode = kernels.Decode([block.weights for block in self.blocks], self.norm, self.head.weight,
-                                          config.heads, config.head_dim, config.mlp, config.vocab, EPS)
+            self._decode = self._one_call(lambda weight: weight)
+
+    def _one_call(self, kept: Callable[[Tensor], kernels.Kept]) -> kernels.Decode:
+        c = self.config
+        layers = [((block.norm1, block.norm2), [*map(kept, block.products)]) for block in self.blocks]
+        return kernels.Decode(layers, self.norm, kept(self.head.weight), c.heads, c.head_dim, c.mlp, c.vocab, EPS)
+
+    def decode_in_int8(self) -> None:
+        """From now on steps read a copy of the weights in int8: a quarter of the bytes, and text that may differ.
+
+        Steps are the next tokens of requests and their drafts, whatever shares their pass (`split_steps`). All else, so
+        every chunk, stays as it was. Raises ValueError where our kernels cannot be used.
+        """
+        if self._decode is None:
+            raise ValueError('decode_weights: int8 needs float32 on the CPU and our kernels: '
+                             f'{kernels.why_not or "this model has another type, device or head size"}')
+        if not self.int8:
+            self._decode, self.int8 = self._one_call(kernels.quantise), True
 
     def embed(self, ids: Tensor) -> Tensor:
         """Token ids [rows] -> [rows, width], scaled by sqrt(width)."""
@@ -71,10 +88,24 @@ class Language:
 
         Returns the fp32 logits of each segment's last `outputs` rows, in order: [sum of outputs, vocab].
         """
-        if self._decode is not None and all(s.causal and s.outputs == s.rows for s in segments):
+        if self.int8:
+            segments = [part for segment in segments for part in split_steps(segment)]
+            if len({part.steps for part in segments}) > 1:
+                return self._apart(x, segments, pool)
+        if self._decode is not None and all(s.steps for s in segments):
             table = torch.tensor([place for s in segments for place in places(s)])
             return self._decode(x, pool.k, pool.v, self.rope.cos, self.rope.sin, table)
         return self.logits(self.run(x, RaggedPlan(segments, self.rope, x.device), pool))
+
+    def _apart(self, x: Tensor, segments: Sequence[Segment], pool: Pool) -> Tensor:
+        """The steps in a call of their own, after what they read: a text has the same bits in any company."""
+        rows = x.split([s.rows for s in segments])
+        logits: dict[int, Tensor] = {}
+        for steps in (False, True):
+            chosen = [i for i, s in enumerate(segments) if s.steps == steps]
+            parts = self(torch.cat([rows[i] for i in chosen]), [segments[i] for i in chosen], pool)
+            logits |= zip(chosen, parts.split([segments[i].outputs for i in chosen]), strict=True)
+        return torch.cat([logits[i] for i in range(len(segments))])
 
     def run(self, x: Tensor, plan: Plan, pool: Pool) -> Tensor:
         """The layers, for any plan: the hidden states, after the final norm, of the rows with outputs."""
@@ -100,9 +131,9 @@ class _Block:
         self.down = Linear(get(name + 'mlp.down_proj.weight'))
 
     @property
-    def weights(self) -> list[Tensor]:
+    def products(self) -> list[Tensor]:
         """In the order of kernels.Decode."""
-        return [self.norm1, self.qkv.weight, self.out.weight, self.norm2, self.gate_up.weight, self.down.weight]
+        return [linear.weight for linear in (self.qkv, self.out, self.gate_up, self.down)]
 
     def __call__(self, x: Tensor, plan: Plan, k: Tensor, v: Tensor) -> Tensor:
         h = self._norm(x, self.norm1)

@@ -168,7 +168,7 @@ class Policy:
     def describe(self) -> str:
         """One line for logs and diagnostics."""
         c = self.config
-        dtype = str(self.net.dtype).removeprefix('torch.')
+        dtype = str(self.net.dtype).removeprefix('torch.') + (' (text: int8)' if self.net.language.int8 else '')
         return (f'pi0.5 from {self.recipe.format}: {c.depth} layers of {c.width}, {dtype} on {self.net.device}, '
                 f'cameras {", ".join(self.cameras)}, state {self.state_dim}, '
                 f'{c.horizon} x {self.action_dim} actions, {c.mask}')

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, groupby
 
@@ -35,6 +35,21 @@ class Segment:
     read: tuple[Run, ...] = ()
     causal: bool = True
     outputs: int = 0
+
+    @property
+    def steps(self) -> bool:
+        """Next tokens of a request: causal rows that all go on."""
+        return self.causal and self.outputs == self.rows
+
+
+def split_steps(segment: Segment) -> list[Segment]:
+    """A seed that goes before drafted tokens, and these as a segment of their own; all others as they are."""
+    seed = segment.rows - segment.outputs + 1
+    if not segment.causal or seed == 1 or segment.outputs < 2:
+        return [segment]
+    return [replace(segment, rows=seed, outputs=1),
+            Segment(segment.outputs - 1, segment.position + seed, segment.write + seed,
+                    (*segment.read, (segment.write, seed)), True, segment.outputs - 1)]
 
 
 def places(segment: Segment) -> list[tuple[int, ...]]:

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from oxygen_ros.isolation import isolate, reserve_domain
 from oxygen_ros.model.checkpoint import load
 from oxygen_ros.processes import Process
+from oxygen_ros.share import share
 from oxygen_ros.tabletop.closed_loop import MODES, Cycle, Driver, replay
 from oxygen_ros.tabletop.episode import make_episode
 from oxygen_ros.tabletop.scores import Scores
@@ -81,20 +82,21 @@ def through_node(checkpoint: str, episodes: int, seed: int = HELD_OUT,
     """Drive held-out episodes through the ROS node, in real time and a domain of their own; -> scores and figures."""
     isolate(os.environ, reserve_domain())
     import rclpy
-    from rclpy.executors import SingleThreadedExecutor
     from rclpy.parameter import Parameter
 
+    from oxygen_ros.node.executor import Executor
     from oxygen_ros.tabletop.examiner import Examiner
-    settings = {'contract': 'tabletop', 'checkpoint': checkpoint, 'speech.narration.every_cycles': 5,
+    settings = {'checkpoint': checkpoint, 'speech.narration.every_cycles': 5,
                 **{f'engine.{name}': value for name, value in MODES[mode].items()}}
-    command = [sys.executable, '-m', 'oxygen_ros.node.main', '--ros-args', '-r', f'__ns:={_NAMESPACE}']
+    command = [sys.executable, '-m', 'oxygen_ros.node.main', '--ros-args', '-r', f'__ns:={_NAMESPACE}',
+               '--params-file', str(share('config/tabletop.yaml'))]  # the demo's
     for name, value in settings.items():
         command += ['-p', f'{name}:={str(value).lower() if isinstance(value, bool) else value}']
     rclpy.init(args=['--ros-args', '-r', 'joint_trajectory:=actions', '--log-level', 'warn'])
     node = Process('node', command)
     examiner = Examiner(episodes, namespace=_NAMESPACE, parameter_overrides=[
         Parameter('seed', value=seed), Parameter('layout_every', value=1), Parameter('pause_s', value=0.3)])
-    executor = SingleThreadedExecutor()
+    executor = Executor()
     executor.add_node(examiner)
     try:
         with progress() as bar:

@@ -17,9 +17,14 @@ struct Place {
   Run runs[kRuns];
 };
 
-// y = x W^T [+ add]. x: [rows, in], rows `x_row` apart. packed: [panels, in, 16], the weights [out, in] filled up to
-// whole panels. add: null, or [rows, out] with rows `add_row` apart (0: one row for all). y: [rows, out].
-void oxygen_product(const float* x, std::int64_t rows, std::int64_t x_row, const float* packed, std::int64_t in,
+// Of a product, [out, in]. packed: [panels, in, 16], filled up to whole panels: fp32, or int8 with `scales` [out].
+struct Weights {
+  const void* packed;
+  const float* scales;  // null: fp32
+};
+
+// y = x W^T [+ add]. x: [rows, in], rows `x_row` apart. add: null, or [rows, out] with rows `add_row` apart (0: one row for all). y: [rows, out].
+void oxygen_product(const float* x, std::int64_t rows, std::int64_t x_row, Weights weights, std::int64_t in,
                     std::int64_t out, const float* add, std::int64_t add_row, float* y);
 
 // Attention over a pool, one KV head for all query heads. q: [rows, heads, dim], rows `q_row` apart, dim a multiple of
@@ -40,13 +45,15 @@ void oxygen_rotate(float* x, std::int64_t rows, std::int64_t x_row, std::int64_t
 void oxygen_gelu(const float* x, const float* times, std::int64_t rows, std::int64_t x_row, std::int64_t width,
                  float* y);
 
-struct Layer {  // products are packed; norms [width]
-  const float *norm1, *qkv, *out, *norm2, *gate_up, *down;
+struct Layer {  // norms are [width]
+  const float *norm1, *norm2;
+  Weights qkv, out, gate_up, down;
 };
 
 struct Model {
   const Layer* layers;
-  const float *norm, *head;
+  const float* norm;
+  Weights head;
   std::int64_t depth, width, heads, dim, mlp, vocab;
   float eps;
 };
