@@ -43,9 +43,9 @@ def moved(works: Iterable[Work]) -> float:
     return sum(w.times * w.bytes for w in works)
 
 
-def gemm(rows: int, i: int, o: int, size: int, times: int = 1) -> Work:
-    """rows x i times i x o; `size` is bytes per element."""
-    return Work(2 * rows * i * o, size * (i * o + rows * (i + o)), times)
+def gemm(rows: int, i: int, o: int, size: int, times: int = 1, weight: int | None = None) -> Work:
+    """rows x i times i x o; `size` is bytes per element, `weight` per weight where that differs."""
+    return Work(2 * rows * i * o, (size if weight is None else weight) * i * o + size * rows * (i + o), times)
 
 
 def attention(pairs: int, rows: int, keys: int, heads: int, kv_heads: int, head_dim: int, size: int,
@@ -69,30 +69,31 @@ def vision(c: ModelConfig, images: int, size: int) -> Works:
             gemm(rows, width, c.width, size))
 
 
-def language(c: ModelConfig, segments: Sequence[Segment], size: int) -> Works:
+def language(c: ModelConfig, segments: Sequence[Segment], size: int, weight: int | None = None) -> Works:
     """One ragged pass over these segments, with the logits of its outputs."""
-    return _language(c, tuple((s.rows, sum(n for _, n in s.read), int(s.causal), s.outputs) for s in segments), size)
+    shapes = tuple((s.rows, sum(n for _, n in s.read), int(s.causal), s.outputs) for s in segments)
+    return _language(c, shapes, size, weight)
 
 
 @lru_cache(maxsize=4096)
-def _language(c: ModelConfig, shapes: tuple[Shape, ...], size: int) -> Works:
+def _language(c: ModelConfig, shapes: tuple[Shape, ...], size: int, weight: int | None) -> Works:
     rows, outputs = sum(s[0] for s in shapes), sum(s[3] for s in shapes)
     queries = c.heads * c.head_dim
     works: list[Work] = []
 
     def rest(m: int, times: int) -> None:
-        works.extend((gemm(m, queries, c.width, size, times), gemm(m, c.width, 2 * c.mlp, size, times),
-                      gemm(m, c.mlp, c.width, size, times)))
+        works.extend((gemm(m, queries, c.width, size, times, weight), gemm(m, c.width, 2 * c.mlp, size, times, weight),
+                      gemm(m, c.mlp, c.width, size, times, weight)))
 
     whole = c.depth - 1
-    works.append(gemm(rows, c.width, queries + 2 * c.head_dim, size, whole))
+    works.append(gemm(rows, c.width, queries + 2 * c.head_dim, size, whole, weight))
     rest(rows, whole)
     # In the last layer rows without outputs stop after their keys and values.
-    works.append(gemm(rows, c.width, 2 * c.head_dim, size))
+    works.append(gemm(rows, c.width, 2 * c.head_dim, size, 1, weight))
     if outputs:
-        works.append(gemm(outputs, c.width, queries, size))
+        works.append(gemm(outputs, c.width, queries, size, 1, weight))
         rest(outputs, 1)
-        works.append(gemm(outputs, c.width, c.vocab, size))
+        works.append(gemm(outputs, c.width, c.vocab, size, 1, weight))
     for n, read, causal, out in shapes:
         for last, times in ((n, whole), (out, 1)):
             if last:

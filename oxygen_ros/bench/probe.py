@@ -73,8 +73,9 @@ class Probe:
     def forward(self, rows: Tensor, segments: Sequence[Segment], pool: Pool) -> Tensor:
         """As Pi05.forward. A pass with a row at position 0 writes a prefix."""
         stage: Stage = 'prefill' if any(s.position == 0 for s in segments) else 'decode'
+        weight = 1 if self._net.language.int8 and all(s.steps for s in segments) else None
         return self._run(stage, lambda: self._net.forward(rows, segments, pool),
-                         counting.language(self._net.config, segments, self._size), len(rows),
+                         counting.language(self._net.config, segments, self._size, weight), len(rows),
                          sum(s.outputs > 0 for s in segments))
 
     def denoise(self, noise: Tensor, prefix: Prefix, pool: Pool, committed: Tensor | None = None) -> Tensor:

@@ -78,10 +78,12 @@ def _stages(runs: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _batches(rows: list[dict[str, float]]) -> Table:
-    table = _table('decode step', 'requests', *(str(r['batch']) for r in rows))
-    table.add_row('ms', *(f'{r["ms_p50"]:.2f}' for r in rows))
-    table.add_row('share of its floor', *(f'{r["share"]:.0%}' for r in rows))
+def _batches(rows: list[dict[str, Any]]) -> Table:
+    by_weights = {weights: [r for r in rows if r['weights'] == weights] for weights in dict.fromkeys(
+        r['weights'] for r in rows)}
+    table = _table('decode step: ms (share of its floor)', 'requests', *(str(r['batch']) for r in by_weights['exact']))
+    for weights, steps in by_weights.items():
+        table.add_row(f'{weights} weights', *(f'{r["ms_p50"]:.2f} ({r["share"]:.0%})' for r in steps))
     return table
 
 
