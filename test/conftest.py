@@ -5,7 +5,6 @@ import signal
 import sys
 import threading
 import time
-from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
@@ -17,9 +16,8 @@ os.environ.setdefault('OMP_NUM_THREADS', '1')
 os.environ.setdefault('AMENT_PREFIX_PATH', sys.prefix)
 os.environ.pop('PYTHONDONTWRITEBYTECODE', None)  # or each program compiles the package anew
 isolate(os.environ, reserve_domain())
-_rclpy = [int(d.version.split('.')[0]) for d in distributions() if d.name in ('rclpy', 'ros-rclpy')]
-os.environ['FASTRTPS_DEFAULT_PROFILES_FILE' if _rclpy and min(_rclpy) < 9 else 'FASTDDS_DEFAULT_PROFILES_FILE'] = str(
-    Path(__file__).parent / 'fastdds.xml')  # rclpy 7: Jazzy, 9: Kilted
+for product in ('FASTDDS', 'FASTRTPS'):  # of Kilted, of Jazzy
+    os.environ[f'{product}_DEFAULT_PROFILES_FILE'] = str(Path(__file__).parent / 'fastdds.xml')
 # A shell starts what runs in the background with SIGINT ignored, and every program of ours would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

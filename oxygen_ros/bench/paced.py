@@ -5,8 +5,7 @@ import json as json_format
 import statistics
 import sys
 import time
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,6 +33,7 @@ CHANNELS = ('question', 'narration', 'memory')
 _SHARES = (0.1, 0.8, 0.1)
 _ACT_STALLS, _STEP_STALLS = 0.02, 0.003     # parts of the acts and of the decode steps that are held up
 _ACT_STALL, _STEP_STALL = (0.1, 0.9), (0.02, 0.1)   # for how long, in periods
+_STEPS_TIMED = 8
 STARVED = 10                                # cycles without a token, once it has begun
 
 
@@ -84,25 +84,19 @@ def paced(cycles: int = 10_000, virtual: bool = False, preset: str = 'tiny', rat
 
 
 class _Stalls:
-    """Around a network: now and then an act or a decode step takes longer, as if something else had the machine.
-
-    steps: seconds of every decode pass by the number of its requests, without the stalls.
-    """
+    """Around a network: now and then an act or a decode step takes longer, as if something else had the machine."""
 
     def __init__(self, net: Any, clock: Time, seed: int) -> None:
         self._net, self._clock, self._rng = net, clock, np.random.default_rng(seed)
         self.period = 0.0   # 0: no stalls
-        self.steps: dict[int, list[float]] = defaultdict(list)
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._net, name)
 
     def forward(self, rows: Tensor, segments: Sequence[Segment], pool: Pool) -> Tensor:
         """As Pi05.forward."""
-        began = self._clock.monotonic_ns()
         logits = self._net.forward(rows, segments, pool)
         if not any(s.position == 0 for s in segments):
-            self.steps[len(segments)].append((self._clock.monotonic_ns() - began) / 1e9)
             self._stall(_STEP_STALLS, _STEP_STALL)
         return logits
 
@@ -159,6 +153,7 @@ class Pace:
         self._talks: dict[str, _Talk] = {}
         self._cycle, self._ready = 0, 0
         self.period = 1 / rate_hz if rate_hz else 0.0
+        self._step: dict[int, float] = {}  # median seconds of a whole step, by its requests
 
     def run(self, cycles: int) -> dict[str, Any]:
         """The figures of this many observations."""
@@ -198,31 +193,27 @@ class Pace:
     def _warm_up(self, observations: list[Any]) -> float:
         """Measure every size of step; returns the seconds of an act."""
         self._engine.warm_up()
-        self._stalls.steps.clear()
-        took = []
-        for i in range(20):
-            start = self.clock.monotonic_ns()
-            self._engine.act(observations[i % len(observations)])
-            took.append((self.clock.monotonic_ns() - start) / 1e9)
-        for _ in range(10):
-            for i in range(self._max_live):
-                self._engine.ask(Ask(f'warm {i}', 'Subtask: ', max_tokens=5))
-            self._engine.speak()
-        self._engine.cancel()
+        act = statistics.median(self._seconds(lambda i=i: self._engine.act(observations[i % len(observations)]))
+                                for i in range(20))
+        for requests in range(1, self._max_live + 1):
+            for i in range(requests):
+                self._engine.ask(Ask(f'warm {i}', 'Subtask: ', max_tokens=_STEPS_TIMED + 1))
+            self._engine.step()  # the seeds
+            self._step[requests] = statistics.median(self._seconds(self._engine.step) for _ in range(_STEPS_TIMED))
+            self._engine.cancel()
         self._talks.clear()
-        return statistics.median(took)
+        return act
+
+    def _seconds(self, work: Callable[[], object]) -> float:
+        start = self.clock.monotonic_ns()
+        work()
+        return (self.clock.monotonic_ns() - start) / 1e9
 
     def _requests(self, act: float) -> Any:
         """Lengths of the requests of each cycle: `load` times what fits."""
-        step = self._typical(self._max_live)
-        fits = max(1.0, (self.period - act - self._guard) / step) * self._max_live
+        fits = max(1.0, (self.period - act - self._guard) / self._step[self._max_live]) * self._max_live
         mean = (SHORTEST + self._workload.tokens) / 2
         return replace(self._workload, rate=self._load * fits / mean).requests()
-
-    def _typical(self, requests: int) -> float:
-        """Median seconds of a step of so many requests, or of the nearest number that was measured."""
-        nearest = min(self._stalls.steps, key=lambda n: abs(n - requests))
-        return statistics.median(self._stalls.steps[nearest])
 
     def _ask(self, name: str, tokens: int) -> None:
         channel = str(self._rng.choice(CHANNELS, p=_SHARES))
@@ -249,13 +240,13 @@ class Pace:
 
     def _figures(self, log: _Log, seconds: float) -> dict[str, Any]:
         tokens = self._engine.count['tokens']
-        more = sum(int(left / self._typical(live)) * live for left, live in log.left if live)
+        more = sum(int(left / self._step[live]) * live for left, live in log.left if live)
         talks = [t for t in self._talks.values() if t.done]
         return {
             'period_ms': 1e3 * self.period,
             'act_ms_p50': 1e3 * p(log.act),
             'act_ms_p99': 1e3 * p(log.act, 99),
-            'step_ms_p50_full': 1e3 * self._typical(self._max_live),
+            'step_ms_p50_full': 1e3 * self._step[self._max_live],
             'chunks_late': log.missed,
             'observations_skipped': log.skipped,
             'misses_because_of_speech': log.blamed,

@@ -42,7 +42,8 @@ def ros(seconds: float = 20.0, json: Path | None = None) -> int:
         json: where to write all figures.
     """
     isolate(os.environ, reserve_domain())
-    os.environ.setdefault('FASTDDS_DEFAULT_PROFILES_FILE', str(share('config/fastdds_shm.xml')))
+    for product in ('FASTDDS', 'FASTRTPS'):  # of Kilted, of Jazzy
+        os.environ.setdefault(f'{product}_DEFAULT_PROFILES_FILE', str(share('config/fastdds_shm.xml')))
     console = Console()
     with tempfile.TemporaryDirectory() as folder:
         try:

@@ -12,6 +12,7 @@ class StepTimes:
 
     def __init__(self) -> None:
         self._windows: dict[int, deque[float]] = {}
+        self._p99: dict[int, float] = {}  # of windows that have not changed since
 
     @staticmethod
     def _bucket(rows: int) -> int:
@@ -19,11 +20,14 @@ class StepTimes:
 
     def add(self, rows: int, seconds: float) -> None:
         """A pass of `rows` rows took `seconds`."""
-        self._windows.setdefault(self._bucket(rows), deque(maxlen=_WINDOW)).append(seconds)
+        bucket = self._bucket(rows)
+        self._windows.setdefault(bucket, deque(maxlen=_WINDOW)).append(seconds)
+        self._p99.pop(bucket, None)
 
     def forget(self, rows: int) -> None:
         """Drop what was measured for this size."""
         self._windows.pop(self._bucket(rows), None)
+        self._p99.pop(self._bucket(rows), None)
 
     def p99(self, rows: int) -> float:
         """Seconds that a pass of `rows` rows stays below, 99 times in 100; 0 when nothing was measured yet.
@@ -40,5 +44,7 @@ class StepTimes:
         return self._quantile(nearest) * 2 ** (bucket - nearest)
 
     def _quantile(self, bucket: int) -> float:
-        window = sorted(self._windows[bucket])
-        return window[math.ceil(0.99 * len(window)) - 1]
+        if bucket not in self._p99:
+            window = sorted(self._windows[bucket])
+            self._p99[bucket] = window[math.ceil(0.99 * len(window)) - 1]
+        return self._p99[bucket]

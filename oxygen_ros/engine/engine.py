@@ -4,6 +4,7 @@ Plain synchronous Python on one thread. Tests and benchmarks drive it directly, 
 """
 from __future__ import annotations
 
+import itertools
 import secrets
 import threading
 import time
@@ -66,7 +67,8 @@ class Engine:
             self.net.language.decode_in_int8()
         self.scheduler = Scheduler(options.max_live, options.max_queued)
         self.drafts = Drafts()
-        self.ride = options.ride and options.mode == 'continuous'
+        # With weights of its own a ride reads no fewer of them: it would only come before the chunk.
+        self.ride = options.ride and options.mode == 'continuous' and options.decode_weights == 'exact'
         self.draft = options.draft and options.mode == 'continuous'
         self.standing = options.standing
         self.max_tokens = options.max_tokens
@@ -81,9 +83,12 @@ class Engine:
     # --- requests ------------------------------------------------------------------------------------------------
     def ask(self, ask: Ask) -> None:
         """Let a request wait for its turn. The same id again replaces the unfinished request of that id."""
+        self._orders += 1
         if ask.request_id:
             self.cancel(ask.request_id)
-        self._orders += 1
+        else:
+            names = (f'{ask.channel}-{i}' for i in itertools.count(self._orders))
+            ask = replace(ask, request_id=next(name for name in names if self.scheduler.find(name) is None))
         try:
             seed = self.policy.tokenizer.encode(ask.seed)
             if len(seed) > self.options.max_seed_tokens:
@@ -95,8 +100,7 @@ class Engine:
             return
         limit = min(ask.max_tokens or self.max_tokens, self.max_tokens)
         request = Request(
-            replace(ask, request_id=ask.request_id or f'{ask.channel}-{self._orders}', max_tokens=limit),
-            seed, TextStream(self.policy.tokenizer, ask.stop), sampler,
+            replace(ask, max_tokens=limit), seed, TextStream(self.policy.tokenizer, ask.stop), sampler,
             ask.priority if ask.priority is not None else PRIORITY.get(ask.channel, _DEFAULT_PRIORITY), self._orders,
             time.monotonic())
         if ask.deadline_s:
@@ -108,9 +112,9 @@ class Engine:
 
     def cancel(self, request_id: str = '') -> None:
         """End one request, or all with ''."""
-        for request in self.scheduler:
-            if request_id in ('', request.ask.request_id):
-                self._end(request, 'cancelled')
+        found = self.scheduler.find(request_id)
+        for request in [*self.scheduler] if not request_id else [found] if found else []:
+            self._end(request, 'cancelled')
 
     def reset(self) -> None:
         """End every request and forget the observation."""

@@ -30,8 +30,8 @@ class EngineOptions(BaseModel):
         'auto', description='fixed-shape passes, captured as CUDA graphs on CUDA; "auto": on CUDA only; "always": the '
         'same passes on the CPU too, uncaptured (to check them)')
     decode_weights: Literal['exact', 'int8'] = Field(
-        'exact', description='what a next token is computed with; "int8": on the CPU, a quarter of the bytes, up to '
-        'twice the speed for few requests, and text may differ a little. Chunks stay as they are')
+        'exact', description='what next tokens are computed with; "int8": on the CPU, a quarter of the bytes, about '
+        'twice the speed for up to four requests, no rides, and text may differ; chunks stay as they are')
     denoise_steps: int = Field(10, ge=1, le=100, description='flow-matching steps per chunk')
     max_live: int = Field(8, ge=1, le=256, description='requests that hold KV at once')
     max_queued: int = Field(32, ge=0, le=4096, description='requests that may wait for room; more are refused')

@@ -1,7 +1,9 @@
 """Who waits, who is admitted, and who takes part in the next pass."""
 from __future__ import annotations
 
+import heapq
 import math
+from bisect import insort
 from collections.abc import Iterable, Iterator
 
 from oxygen_ros.engine.budget import StepTimes
@@ -18,8 +20,10 @@ class Scheduler:
 
     def __init__(self, max_live: int, max_queued: int) -> None:
         self.max_live, self.max_queued = max_live, max_queued
-        self.queue: list[Request] = []
+        self.queue: list[Request] = []  # the most urgent first
         self.live: list[Request] = []
+        self._by_id: dict[str, Request] = {}
+        self._deadlines: list[tuple[float, int, Request]] = []  # a heap; also of requests that are done
         self.times = StepTimes()
         self._turn = 0
 
@@ -28,13 +32,19 @@ class Scheduler:
 
     def find(self, request_id: str) -> Request | None:
         """The unfinished request of this id."""
-        return next((r for r in self if r.ask.request_id == request_id), None)
+        return self._by_id.get(request_id)
 
     def enqueue(self, request: Request) -> Request | None:
         """Let it wait. Returns the request that has no room: the newest of the lowest priority, perhaps this one."""
-        self.queue.append(request)
-        self.queue.sort(key=_urgent_first)
-        return self.queue.pop() if self._free < 0 else None
+        insort(self.queue, request, key=_urgent_first)
+        self._by_id[request.ask.request_id] = request
+        if request.expires < math.inf:
+            heapq.heappush(self._deadlines, (request.expires, request.order, request))
+        if self._free >= 0:
+            return None
+        crowded = self.queue[-1]
+        self.remove(crowded)
+        return crowded
 
     @property
     def full(self) -> bool:
@@ -57,10 +67,16 @@ class Scheduler:
     def remove(self, request: Request) -> None:
         """It is done."""
         (self.live if request in self.live else self.queue).remove(request)
+        del self._by_id[request.ask.request_id]
 
     def expired(self, now: float) -> list[Request]:
-        """Requests whose time has run out."""
-        return [r for r in self if r.expires <= now]
+        """Requests whose time has run out; each is told once."""
+        late = []
+        while self._deadlines and self._deadlines[0][0] <= now:
+            request = heapq.heappop(self._deadlines)[2]
+            if self._by_id.get(request.ask.request_id) is request:
+                late.append(request)
+        return late
 
     def batch(self, seconds: float = math.inf, rows: float = math.inf) -> list[Request]:
         """Live requests for the next pass: by priority, those served longest ago first.

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from oxygen_ros.engine import wire
 from oxygen_ros.engine.images import ImageSlots
+from oxygen_ros.engine.memory import keep_memory
 from oxygen_ros.engine.options import EngineOptions
 from oxygen_ros.model.observation import Observation
 
@@ -157,6 +158,7 @@ def main() -> None:
     # The kernel ends this process with the node's, also in the middle of a forward pass and after kill -9.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))  # the node may be real-time; a model must not be
+    keep_memory()
     pipe_fd, memory_fd = map(int, sys.argv[1:])
     for fd in (pipe_fd, memory_fd):
         os.set_inheritable(fd, False)
