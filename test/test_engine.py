@@ -6,6 +6,7 @@ import pytest
 from engines import Rig, chunk_alone, observation, policy, text_alone
 
 from oxygen_ros.engine.drafts import Drafts
+from oxygen_ros.engine.scheduler import Scheduler
 from oxygen_ros.engine.wire import Ask, Chunk, Configure, Rejected, Speech, Standing
 from oxygen_ros.kv import PoolFull
 from oxygen_ros.model.observation import Observation
@@ -247,6 +248,48 @@ def test_a_request_expires_even_if_no_observation_ever_comes():
     rig.engine.ask(Ask('it', 'Subtask: ', deadline_s=1e-9))
     rig.engine.speak()
     assert rig.final('it').reason == 'expired'
+
+
+def test_each_request_expires_at_its_own_deadline_and_once():
+    rig = Rig()
+    for name, deadline_s in (('never', 0.0), ('late', 3600.0), ('soon', 1e-9), ('replaced', 1e-9), ('sooner', 1e-12)):
+        rig.engine.ask(Ask(name, 'Subtask: ', deadline_s=deadline_s))
+    rig.engine.ask(Ask('replaced', 'Subtask: '))
+    time.sleep(0.001)
+    rig.engine.act(observation(1))
+    rig.engine.speak()
+    ends = {name: [e.reason for e in rig.speech(name) if e.final] for name in ('never', 'late', 'soon', 'sooner')}
+    assert ends == {'never': ['length'], 'late': ['length'], 'soon': ['expired'], 'sooner': ['expired']}
+    assert [e.reason for e in rig.speech('replaced') if e.final] == ['cancelled', 'length']
+
+
+def test_requests_without_a_name_get_one_that_nobody_has():
+    rig = Rig()
+    rig.engine.ask(Ask('question-2', 'Subtask: ', 'question'))
+    for _ in range(2):
+        rig.engine.ask(Ask('', 'Subtask: ', 'question'))
+    rig.engine.act(observation(1))
+    rig.engine.speak()
+    ended = [e.request_id for e in rig.events if isinstance(e, Speech) and e.final]
+    assert len(ended) == len(set(ended)) == 3
+
+
+def test_those_who_wait_cost_the_others_nothing(monkeypatch):
+    """Nothing that is done for each step or request looks at the whole queue."""
+    rig = Rig(max_queued=300, max_live=2)
+    for i in range(300):
+        rig.engine.ask(Ask(f'{i}', 'Subtask: ', deadline_s=3600.0))
+
+    def never(self):
+        raise AssertionError('looked at everyone')
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Scheduler, '__iter__', never)
+        rig.engine.ask(Ask('one more', 'Subtask: '))
+        rig.engine.act(observation(1))
+        rig.engine.step()
+        rig.engine.cancel('200')
+    assert rig.final('200').reason == 'cancelled' and len(rig.ids('0')) == 1
 
 
 def test_rows_are_counted_and_nothing_is_padded():

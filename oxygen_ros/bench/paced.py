@@ -1,6 +1,7 @@
 """``oxygen bench paced``: a fixed rate, stalls and bursts: is speech ever to blame for a late chunk?"""
 from __future__ import annotations
 
+import itertools
 import json as json_format
 import statistics
 import sys
@@ -153,6 +154,7 @@ class Pace:
         self._talks: dict[str, _Talk] = {}
         self._cycle, self._ready = 0, 0
         self.period = 1 / rate_hz if rate_hz else 0.0
+        self._tokens_per_s = 0.0
         self._step: dict[int, float] = {}  # median seconds of a whole step, by its requests
 
     def run(self, cycles: int) -> dict[str, Any]:
@@ -191,10 +193,15 @@ class Pace:
         return self._figures(log, (self.clock.monotonic_ns() - began) / 1e9)
 
     def _warm_up(self, observations: list[Any]) -> float:
-        """Measure every size of step; returns the seconds of an act."""
+        """Measure acts while others speak, speech, and every size of step; returns the median seconds of an act."""
         self._engine.warm_up()
-        act = statistics.median(self._seconds(lambda i=i: self._engine.act(observations[i % len(observations)]))
-                                for i in range(20))
+        lengths = itertools.chain.from_iterable(replace(self._workload, rate=1.0, arrivals='steady').requests())
+        for i in range(4 * self._max_live):
+            self._engine.ask(Ask(f'warm {i}', 'Subtask: ', max_tokens=next(lengths)))
+        acts = [self._seconds(lambda i=i: self._engine.act(observations[i % len(observations)])) for i in range(20)]
+        before = self._engine.count['tokens']
+        seconds = self._seconds(self._engine.speak)
+        self._tokens_per_s = (self._engine.count['tokens'] - before) / seconds  # with all that requests cost
         for requests in range(1, self._max_live + 1):
             for i in range(requests):
                 self._engine.ask(Ask(f'warm {i}', 'Subtask: ', max_tokens=_STEPS_TIMED + 1))
@@ -202,7 +209,7 @@ class Pace:
             self._step[requests] = statistics.median(self._seconds(self._engine.step) for _ in range(_STEPS_TIMED))
             self._engine.cancel()
         self._talks.clear()
-        return act
+        return statistics.median(acts)
 
     def _seconds(self, work: Callable[[], object]) -> float:
         start = self.clock.monotonic_ns()
@@ -211,7 +218,7 @@ class Pace:
 
     def _requests(self, act: float) -> Any:
         """Lengths of the requests of each cycle: `load` times what fits."""
-        fits = max(1.0, (self.period - act - self._guard) / self._step[self._max_live]) * self._max_live
+        fits = max(self.period - act - self._guard, 0.0) * self._tokens_per_s
         mean = (SHORTEST + self._workload.tokens) / 2
         return replace(self._workload, rate=self._load * fits / mean).requests()
 
