@@ -4,10 +4,13 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import MutableMapping
+from importlib.metadata import distributions
+from pathlib import Path
 
 # Domain 0 is everybody's default; above 101 the DDS ports reach into Linux's ephemeral range.
 _DOMAINS = range(1, 102)
 _held: list[socket.socket] = []
+_KILTED = 9  # its rclpy; Fast DDS was renamed with it
 
 
 def reserve_domain() -> int:
@@ -31,3 +34,10 @@ def isolate(env: MutableMapping[str, str], domain: int) -> None:
     env['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'LOCALHOST'
     for name in ('ROS_LOCALHOST_ONLY', 'ROS_STATIC_PEERS', 'ROS_DISCOVERY_SERVER'):  # would overrule it
         env.pop(name, None)
+
+
+def use_fast_dds_profiles(env: MutableMapping[str, str], path: Path) -> None:
+    """Make programs started with ``env`` read Fast DDS profiles from ``path``, unless it names others."""
+    versions = [int(d.version.split('.')[0]) for d in distributions() if d.name in ('rclpy', 'ros-rclpy')]
+    product = 'FASTRTPS' if versions and min(versions) < _KILTED else 'FASTDDS'
+    env.setdefault(f'{product}_DEFAULT_PROFILES_FILE', str(path))

@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from oxygen_ros.isolation import isolate, reserve_domain
+from oxygen_ros.isolation import isolate, reserve_domain, use_fast_dds_profiles
 
 # Before anything imports torch or rclpy, and inherited by every process that a test starts.
 os.environ.setdefault('OMP_NUM_THREADS', '1')
 os.environ.setdefault('AMENT_PREFIX_PATH', sys.prefix)
 os.environ.pop('PYTHONDONTWRITEBYTECODE', None)  # or each program compiles the package anew
 isolate(os.environ, reserve_domain())
-for product in ('FASTDDS', 'FASTRTPS'):  # of Kilted, of Jazzy
-    os.environ[f'{product}_DEFAULT_PROFILES_FILE'] = str(Path(__file__).parent / 'fastdds.xml')
+use_fast_dds_profiles(os.environ, Path(__file__).parent / 'fastdds.xml')
 # A shell starts what runs in the background with SIGINT ignored, and every program of ours would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

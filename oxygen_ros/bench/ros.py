@@ -18,7 +18,7 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from oxygen_ros.isolation import isolate, reserve_domain
+from oxygen_ros.isolation import isolate, reserve_domain, use_fast_dds_profiles
 from oxygen_ros.processes import Process
 from oxygen_ros.share import share
 
@@ -42,8 +42,7 @@ def ros(seconds: float = 20.0, json: Path | None = None) -> int:
         json: where to write all figures.
     """
     isolate(os.environ, reserve_domain())
-    for product in ('FASTDDS', 'FASTRTPS'):  # of Kilted, of Jazzy
-        os.environ.setdefault(f'{product}_DEFAULT_PROFILES_FILE', str(share('config/fastdds_shm.xml')))
+    use_fast_dds_profiles(os.environ, share('config/fastdds_shm.xml'))
     console = Console()
     with tempfile.TemporaryDirectory() as folder:
         try:
