@@ -51,6 +51,8 @@ class EngineProcess:
                 ours.close()
                 raise
         self._pipe = Connection(ours.detach())
+        self._room = select.poll()  # unlike select, for any number of descriptors
+        self._room.register(self._pipe, select.POLLOUT)
         self._outbox: queue.SimpleQueue = queue.SimpleQueue()
         self._unsent = 0                        # messages that the thread has not written yet
         self._sending = threading.Lock()        # held to change that, and to write what overtakes no other
@@ -111,7 +113,7 @@ class EngineProcess:
         data = pickle.dumps(message)
         with self._sending, contextlib.suppress(OSError):   # it has ended; the reader notices by itself
             # Waiting for a thread's turn would cost an observation a millisecond.
-            if not self._unsent and len(data) < _ROOM and select.select((), (self._pipe,), (), 0)[1]:
+            if not self._unsent and len(data) < _ROOM and self._room.poll(0):
                 self._pipe.send_bytes(data)
             else:
                 self._unsent += 1
