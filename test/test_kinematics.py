@@ -1,5 +1,7 @@
 """The robot's URDF: paths of its tools, limits of its joints, and what is wrong with a bad one."""
 import io
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ pytest.importorskip('yourdfpy')
 
 import yourdfpy  # noqa: E402
 
-from oxygen_ros.node.kinematics import Kinematics, KinematicsError  # noqa: E402
+from oxygen_ros.node.kinematics import Kinematics, KinematicsError, preload  # noqa: E402
 
 # A mobile arm with a turn table, a slide, a hand with a mimicking finger, and a tool on a fixed flange.
 URDF = """<robot name="r">
@@ -80,3 +82,10 @@ def test_the_embedded_robots_description_ends_at_the_fingertip():
 def test_a_description_that_cannot_be_used_says_why(urdf, moved, tools, expected):
     with pytest.raises(KinematicsError, match=expected):
         Kinematics(urdf, moved, tools)
+
+
+def test_the_library_can_be_imported_ahead_and_need_not_be_there(monkeypatch):
+    subprocess.run([sys.executable, '-c', 'import sys; from oxygen_ros.node.kinematics import preload\n'
+                    'assert "yourdfpy" not in sys.modules\npreload()\nassert "yourdfpy" in sys.modules'], check=True)
+    monkeypatch.setitem(sys.modules, 'yourdfpy', None)
+    preload()

@@ -22,6 +22,7 @@ from oxygen_ros.engine.supervisor import Supervisor
 from oxygen_ros.engine.wire import Failed, FromEngine, Ready
 from oxygen_ros.node.diagnostics import Diagnostics
 from oxygen_ros.node.images import MOST_PIXELS
+from oxygen_ros.node.kinematics import preload
 from oxygen_ros.node.parameters import NodeParameters
 from oxygen_ros.node.realtime import settle
 from oxygen_ros.node.robot_model import Described
@@ -123,6 +124,7 @@ class InferenceNode(LifecycleNodeMixin, Node):
                                          hang_s=self.parameters.hang_timeout_s,
                                          load_timeout_s=self.parameters.load_timeout_s)
         self._engine.start()
+        threading.Thread(target=preload, name='urdf library', daemon=True).start()
 
     def _on_event(self, event: FromEngine) -> None:
         """Runs on the supervisor's thread."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +28,12 @@ class Limits(NamedTuple):
     velocity: float
 
 
+def preload() -> None:
+    """Import the library while nothing moves: it takes a second of processor time, at the node's priority."""
+    with suppress(ImportError):
+        import yourdfpy  # noqa: F401
+
+
 class Kinematics:
     """The chains from the base to each tool.
 
@@ -35,7 +42,7 @@ class Kinematics:
     """
 
     def __init__(self, urdf: str, moved: Sequence[str], tools: Sequence[str] = ()) -> None:
-        import yourdfpy  # optional, and slow to import
+        import yourdfpy  # optional
         try:
             model = yourdfpy.URDF.load(io.BytesIO(urdf.encode()), load_meshes=False, build_scene_graph=False)
             self._joints = {joint.name: joint for joint in model.robot.joints}

@@ -32,7 +32,7 @@ class RobotModel:
         self.kinematics: Kinematics | None = None
 
     def read(self, urdf: str) -> None:
-        """Begin to read a URDF. On a thread of its own: the library takes a second to import."""
+        """Begin to read a URDF, on a thread of its own."""
         threading.Thread(target=self._read, args=(urdf,), name='robot description', daemon=True).start()
 
     def _read(self, urdf: str) -> None:
