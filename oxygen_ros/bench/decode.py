@@ -4,8 +4,6 @@ from __future__ import annotations
 import copy
 import statistics
 
-import torch
-
 from oxygen_ros.bench import counting
 from oxygen_ros.bench.ceilings import Ceilings
 from oxygen_ros.bench.clock import Clock
@@ -20,8 +18,6 @@ from oxygen_ros.model.policy import Policy
 
 BATCHES = (1, 2, 4, 8, 16)
 _WARM = 3
-
-
 Size = tuple[str, int]  # weights, requests
 
 
@@ -32,7 +28,7 @@ class DecodeSteps:
     """
 
     def __init__(self, policy: Policy, workload: Workload, rounds: int, clock: Clock) -> None:
-        ours = policy.net.dtype == torch.float32 and policy.net.device.type == 'cpu' and kernels.library is not None
+        ours = kernels.usable(policy.net.language.head.weight)
         sizes = [(weights, batch) for weights in ('exact', 'int8')[:1 + ours] for batch in BATCHES]
         small = copy.copy(policy.net)  # shares the exact weights
         small.language = copy.copy(small.language)

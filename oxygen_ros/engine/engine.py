@@ -112,8 +112,7 @@ class Engine:
 
     def cancel(self, request_id: str = '') -> None:
         """End one request, or all with ''."""
-        found = self.scheduler.find(request_id)
-        for request in [*self.scheduler] if not request_id else [found] if found else []:
+        for request in filter(None, [self.scheduler.find(request_id)] if request_id else [*self.scheduler]):
             self._end(request, 'cancelled')
 
     def reset(self) -> None:

@@ -1,7 +1,6 @@
 """Who waits, who is admitted, and who takes part in the next pass."""
 from __future__ import annotations
 
-import heapq
 import math
 from bisect import insort
 from collections.abc import Iterable, Iterator
@@ -23,7 +22,7 @@ class Scheduler:
         self.queue: list[Request] = []  # the most urgent first
         self.live: list[Request] = []
         self._by_id: dict[str, Request] = {}
-        self._deadlines: list[tuple[float, int, Request]] = []  # a heap; also of requests that are done
+        self._soonest = math.inf  # nobody's time runs out before
         self.times = StepTimes()
         self._turn = 0
 
@@ -38,8 +37,7 @@ class Scheduler:
         """Let it wait. Returns the request that has no room: the newest of the lowest priority, perhaps this one."""
         insort(self.queue, request, key=_urgent_first)
         self._by_id[request.ask.request_id] = request
-        if request.expires < math.inf:
-            heapq.heappush(self._deadlines, (request.expires, request.order, request))
+        self._soonest = min(self._soonest, request.expires)
         if self._free >= 0:
             return None
         crowded = self.queue[-1]
@@ -70,13 +68,11 @@ class Scheduler:
         del self._by_id[request.ask.request_id]
 
     def expired(self, now: float) -> list[Request]:
-        """Requests whose time has run out; each is told once."""
-        late = []
-        while self._deadlines and self._deadlines[0][0] <= now:
-            request = heapq.heappop(self._deadlines)[2]
-            if self._by_id.get(request.ask.request_id) is request:
-                late.append(request)
-        return late
+        """Requests whose time has run out; to be ended by the caller, as each is told once."""
+        if now < self._soonest:
+            return []
+        self._soonest = min((r.expires for r in self if r.expires > now), default=math.inf)
+        return [r for r in self if r.expires <= now]
 
     def batch(self, seconds: float = math.inf, rows: float = math.inf) -> list[Request]:
         """Live requests for the next pass: by priority, those served longest ago first.
