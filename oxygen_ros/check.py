@@ -19,11 +19,11 @@ from oxygen_ros.contract import Contract, ContractError, load_contract
 from oxygen_ros.engine.engine import Engine
 from oxygen_ros.engine.options import EngineOptions
 from oxygen_ros.engine.wire import Ask, Chunk, FromEngine, Rejected, Speech
-from oxygen_ros.model.checkpoint import Checkpoint, Dtype, read, torch_dtype
-from oxygen_ros.model.errors import CheckpointError
-from oxygen_ros.model.normalise import Normaliser
-from oxygen_ros.model.observation import Observation
-from oxygen_ros.model.policy import Policy
+from oxygen_ros.policy.checkpoint import Checkpoint, Dtype, read, torch_dtype
+from oxygen_ros.policy.errors import CheckpointError
+from oxygen_ros.policy.normalise import Normaliser
+from oxygen_ros.policy.observation import Observation
+from oxygen_ros.policy.policy import Policy
 
 Verdict = Literal['ok', 'note', 'FAIL']
 _STYLE = {'ok': 'green', 'note': 'yellow', 'FAIL': 'bold red'}

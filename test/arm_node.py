@@ -5,7 +5,7 @@ from oxygen_ros.node.main import main
 def make_engine(*args, **options):
     from arm_engine import make
 
-    from oxygen_ros.engine.supervisor import Supervisor
+    from oxygen_ros.worker.supervisor import Supervisor
     return Supervisor(*args, make=make, **options)
 
 

@@ -11,9 +11,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from tokenizers import decoders, models
 
-from oxygen_ros.model import CheckpointError, load
-from oxygen_ros.model.observation import Observation
 from oxygen_ros.model.segments import observation_segments
+from oxygen_ros.policy import CheckpointError, load
+from oxygen_ros.policy.observation import Observation
 
 
 def save_byte_tokenizer(path):

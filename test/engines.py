@@ -7,8 +7,8 @@ from oxygen_ros.engine import engine as engine_module
 from oxygen_ros.engine.engine import Engine
 from oxygen_ros.engine.options import EngineOptions
 from oxygen_ros.engine.wire import Ask, Chunk, Report, Speech
-from oxygen_ros.model.checkpoint import load
-from oxygen_ros.model.observation import Observation
+from oxygen_ros.policy.checkpoint import load
+from oxygen_ros.policy.observation import Observation
 
 INSTRUCTIONS = ('pick up the cube', 'stay', 'touch the red one, then the blue one and come back')
 

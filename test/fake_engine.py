@@ -11,7 +11,7 @@ import numpy as np
 
 from oxygen_ros.engine.options import EngineOptions
 from oxygen_ros.engine.wire import Chunk, Failed, Ready, Rejected, Report, Speech
-from oxygen_ros.model.observation import Observation
+from oxygen_ros.policy.observation import Observation
 
 PATIENCE_S = 30.0   # for what must happen; a test that waits this long has failed
 OPTIONS = EngineOptions(checkpoint='random:tiny', max_tokens=4096)

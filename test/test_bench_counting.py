@@ -8,9 +8,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from oxygen_ros.bench import counting
 from oxygen_ros.bench.ceilings import Ceilings
 from oxygen_ros.model import kernels
-from oxygen_ros.model.checkpoint import load
 from oxygen_ros.model.config import PRESETS
 from oxygen_ros.model.segments import Segment, observation_segments
+from oxygen_ros.policy.checkpoint import load
 
 TINY = PRESETS['tiny']
 

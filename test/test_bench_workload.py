@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oxygen_ros.bench.workload import SHORTEST, SizedPolicy, Workload
-from oxygen_ros.model.checkpoint import load
+from oxygen_ros.policy.checkpoint import load
 
 ARRIVALS = ('steady', 'poisson', 'bursty')
 

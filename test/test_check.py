@@ -7,8 +7,8 @@ from checkpoints import copy, edit_json, edit_tensors
 
 from oxygen_ros.cli import run
 from oxygen_ros.contract import Contract, load_contract
-from oxygen_ros.model import read
-from oxygen_ros.model.random_checkpoint import write
+from oxygen_ros.policy import read
+from oxygen_ros.policy.random_checkpoint import write
 
 CONTRACTS = Path(__file__).parents[1] / 'config' / 'contracts'
 

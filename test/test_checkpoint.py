@@ -9,13 +9,13 @@ from golden import GOLDEN, metadata, tensors
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oxygen_ros.model import load, read
 from oxygen_ros.model.config import PRESETS
 from oxygen_ros.model.names import EMBED_TOKENS, EXPERT, LM_HEAD, VISION, expected, random_tensors
-from oxygen_ros.model.observation import Observation
-from oxygen_ros.model.random_checkpoint import write
-from oxygen_ros.model.sizes import config_of
-from oxygen_ros.model.weights import Weights
+from oxygen_ros.policy import load, read
+from oxygen_ros.policy.observation import Observation
+from oxygen_ros.policy.random_checkpoint import write
+from oxygen_ros.policy.sizes import config_of
+from oxygen_ros.policy.weights import Weights
 
 
 def test_lerobot_checkpoint_acts_as_the_reference(pristine):

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from oxygen_ros.model import CheckpointError, load
 from oxygen_ros.model.config import PRESETS
 from oxygen_ros.model.names import expected
-from oxygen_ros.model.overrides import Overrides
+from oxygen_ros.policy import CheckpointError, load
+from oxygen_ros.policy.overrides import Overrides
 
 PRE, POST = 'policy_preprocessor.json', 'policy_postprocessor.json'
 

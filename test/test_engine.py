@@ -9,7 +9,7 @@ from oxygen_ros.engine.drafts import Drafts
 from oxygen_ros.engine.scheduler import Scheduler
 from oxygen_ros.engine.wire import Ask, Chunk, Configure, Rejected, Speech, Standing
 from oxygen_ros.kv import PoolFull
-from oxygen_ros.model.observation import Observation
+from oxygen_ros.policy.observation import Observation
 
 
 def test_the_chunk_leaves_before_any_text_of_its_cycle():

@@ -4,9 +4,9 @@ from golden import GOLDEN, tensors
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oxygen_ros.model.errors import CheckpointError
-from oxygen_ros.model.folder import read_statistics
-from oxygen_ros.model.normalise import Normaliser
+from oxygen_ros.policy.errors import CheckpointError
+from oxygen_ros.policy.folder import read_statistics
+from oxygen_ros.policy.normalise import Normaliser
 
 MODES = {'QUANTILES': ('q01', 'q99'), 'QUANTILE10': ('q10', 'q90'), 'MEAN_STD': ('mean', 'std'),
          'MIN_MAX': ('min', 'max')}

@@ -21,7 +21,8 @@ SCRIPTS = sorted((HERE / 'scripts').iterdir())
 CMAKE = (HERE / 'CMakeLists.txt').read_text()
 PACKAGE = (HERE / 'package.xml').read_text()
 
-CORE = ('kv/', 'model/', 'engine/', 'contract.py', 'check.py', 'cli.py')       # works where there is no ROS
+ROOMS = ('kv', 'model', 'policy', 'engine', 'worker', 'node')     # each imports only itself and those before it
+CORE = (*(f'{room}/' for room in ROOMS[:-1]), 'contract.py', 'check.py', 'cli.py')     # works where there is no ROS
 DISTRIBUTIONS = {'cv2': 'opencv-python-headless', 'yaml': 'PyYAML', 'PIL': 'pillow',
                  'pybullet_data': 'pybullet', 'pybullet_utils': 'pybullet'}
 
@@ -93,6 +94,16 @@ def test_the_core_does_not_import_ros():
     assert len(core) > 20
     for path in core:
         assert not {module for module in _imported(path) if _is_ros(module)}, f'{path} imports ROS'
+
+
+@pytest.mark.parametrize('room', ROOMS)
+def test_imports_between_rooms_point_one_way(room):
+    later = ROOMS[ROOMS.index(room) + 1:]
+    files = sorted((HERE / 'oxygen_ros' / room).glob('*.py'))
+    assert len(files) > 1
+    for path in files:
+        for other in re.findall(r'\boxygen_ros\.(\w+)', path.read_text()):
+            assert other not in later, f'{room}/{path.name} names {other}/'
 
 
 def test_every_library_that_is_imported_is_declared():

@@ -5,8 +5,8 @@ import pytest
 from checkpoints import edit_json, observation, refused
 from golden import tensors
 
-from oxygen_ros.model import load
-from oxygen_ros.model.overrides import Overrides
+from oxygen_ros.policy import load
+from oxygen_ros.policy.overrides import Overrides
 
 PRE, POST = 'policy_preprocessor.json', 'policy_postprocessor.json'
 

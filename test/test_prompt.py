@@ -5,8 +5,8 @@ from golden import metadata, tensors
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oxygen_ros.model.prompt import Prompt, discretise
-from oxygen_ros.model.tokenizer import Tokenizer
+from oxygen_ros.policy.prompt import Prompt, discretise
+from oxygen_ros.policy.tokenizer import Tokenizer
 
 STATE = np.array([-1.2, -1.0, 0.0, 1.0, 1.2], np.float32)
 

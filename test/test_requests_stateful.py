@@ -8,7 +8,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from oxygen_ros.engine import engine as engine_module
 from oxygen_ros.engine.wire import Ask, Chunk, Configure, Rejected, Speech, Standing
-from oxygen_ros.model.observation import Observation
+from oxygen_ros.policy.observation import Observation
 
 SEEDS = ('Subtask: ', 'Where is the red cube?', '')
 LIVE, QUEUED, MOST = 3, 2, 6

@@ -5,7 +5,7 @@ from golden import tensors
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oxygen_ros.model.resize import resize_with_pad
+from oxygen_ros.policy.resize import resize_with_pad
 
 SIZES = ('240x320', '180x100', '224x224')
 

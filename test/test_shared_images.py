@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oxygen_ros.engine.images import ImageSlots
+from oxygen_ros.worker.images import ImageSlots
 
 
 @pytest.fixture

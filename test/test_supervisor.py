@@ -16,10 +16,10 @@ import pytest
 from fake_engine import OPTIONS, PATIENCE_S, Events, observation
 
 from oxygen_ros.engine.options import EngineOptions
-from oxygen_ros.engine.supervisor import Supervisor
 from oxygen_ros.engine.wire import Ask, Cancel, Chunk, Configure, Failed, Ready, Rejected, Report, Reset, Speech
-from oxygen_ros.engine.worker import HEARTBEAT_S
-from oxygen_ros.model.observation import Observation
+from oxygen_ros.policy.observation import Observation
+from oxygen_ros.worker.supervisor import Supervisor
+from oxygen_ros.worker.worker import HEARTBEAT_S
 
 
 @pytest.fixture
@@ -332,9 +332,9 @@ sys.path.insert(0, {tests!r})
 import fake_engine
 import numpy as np
 from oxygen_ros.engine.options import EngineOptions
-from oxygen_ros.engine.supervisor import Supervisor
+from oxygen_ros.worker.supervisor import Supervisor
 from oxygen_ros.engine.wire import Ready, Report
-from oxygen_ros.model.observation import Observation
+from oxygen_ros.policy.observation import Observation
 def heard(event):
     if isinstance(event, Ready):
         supervisor.observe(Observation({{'front': np.zeros((4, 4, 3), np.uint8)}}, np.zeros(2), {instruction!r}, 1), 0)

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oxygen_ros.model.checkpoint import load
+from oxygen_ros.policy.checkpoint import load
 from oxygen_ros.tabletop import evaluation, words
 from oxygen_ros.tabletop.closed_loop import MODES, Driver, replay
 from oxygen_ros.tabletop.episode import make_episode

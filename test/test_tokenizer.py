@@ -7,8 +7,8 @@ from checkpoints import save_byte_tokenizer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oxygen_ros.model.errors import CheckpointError
-from oxygen_ros.model.tokenizer import Tokenizer
+from oxygen_ros.policy.errors import CheckpointError
+from oxygen_ros.policy.tokenizer import Tokenizer
 
 
 def save_sentencepiece(path):

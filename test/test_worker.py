@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from fake_engine import OPTIONS, PATIENCE_S, Events, FakeEngine
 
-from oxygen_ros.engine.images import ImageSlots
 from oxygen_ros.engine.wire import Ask, Chunk, Observe, Rejected, Report, Reset, Speech, Stop
-from oxygen_ros.engine.worker import _GRACE_NS, Worker
+from oxygen_ros.worker.images import ImageSlots
+from oxygen_ros.worker.worker import _GRACE_NS, Worker
 
 S = 1_000_000_000
 
@@ -81,7 +81,7 @@ def test_a_reset_drops_the_observation_before_it(loop):
 
 
 def test_speech_stops_for_an_announced_observation_and_goes_on_if_it_does_not_come(loop, monkeypatch):
-    monkeypatch.setattr('oxygen_ros.engine.worker.HEARTBEAT_S', 1e6)   # nothing but the deadline wakes it
+    monkeypatch.setattr('oxygen_ros.worker.worker.HEARTBEAT_S', 1e6)   # nothing but the deadline wakes it
     deadline = time.monotonic_ns() + S // 4
     loop.pipe.send(Ask('q', ''))
     loop.observe(1, deadline)

@@ -14,7 +14,7 @@ from oxygen_ros.engine.engine import Engine
 from oxygen_ros.engine.options import EngineOptions
 from oxygen_ros.engine.wire import Ask
 from oxygen_ros.model import kernels
-from oxygen_ros.model.policy import Policy
+from oxygen_ros.policy.policy import Policy
 
 BATCHES = (1, 2, 4, 8, 16)
 _WARM = 3

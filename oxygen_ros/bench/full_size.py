@@ -23,8 +23,8 @@ from oxygen_ros.bench.probe import Call, Probe, Recorder
 from oxygen_ros.engine.engine import Engine
 from oxygen_ros.engine.options import EngineOptions
 from oxygen_ros.engine.wire import Ask, Chunk, FromEngine, Speech
-from oxygen_ros.model.checkpoint import Dtype, read, torch_dtype
-from oxygen_ros.model.observation import Observation
+from oxygen_ros.policy.checkpoint import Dtype, read, torch_dtype
+from oxygen_ros.policy.observation import Observation
 
 _TOKENS = 5
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from oxygen_ros.model.checkpoint import load
-from oxygen_ros.model.policy import Policy
+from oxygen_ros.policy.checkpoint import load
+from oxygen_ros.policy.policy import Policy
 
 
 def load_random(preset: str, device: str, dtype: Literal['auto', 'float32', 'bfloat16'], denoise_steps: int) -> Policy:

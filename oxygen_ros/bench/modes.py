@@ -12,7 +12,7 @@ from oxygen_ros.bench.probe import Call
 from oxygen_ros.bench.runners import EngineRunner, PeerRunner, Runner
 from oxygen_ros.bench.workload import Workload
 from oxygen_ros.engine.wire import Ask, Chunk, FromEngine, Rejected, Speech
-from oxygen_ros.model.policy import Policy
+from oxygen_ros.policy.policy import Policy
 
 SEED = 'Subtask: '
 CHANNEL = 'narration'

@@ -26,15 +26,14 @@ from oxygen_ros.engine.engine import Engine
 from oxygen_ros.engine.options import EngineOptions
 from oxygen_ros.engine.wire import Ask, Chunk, FromEngine, Speech
 from oxygen_ros.kv import Pool
-from oxygen_ros.model.errors import CheckpointError
-from oxygen_ros.model.policy import Policy
 from oxygen_ros.model.segments import Segment
+from oxygen_ros.policy.errors import CheckpointError
+from oxygen_ros.policy.policy import Policy
 
 CHANNELS = ('question', 'narration', 'memory')
 _SHARES = (0.1, 0.8, 0.1)
 _ACT_STALLS, _STEP_STALLS = 0.02, 0.003     # parts of the acts and of the decode steps that are held up
 _ACT_STALL, _STEP_STALL = (0.1, 0.9), (0.02, 0.1)   # for how long, in periods
-_STEPS_TIMED = 8
 STARVED = 10                                # cycles without a token, once it has begun
 
 
@@ -132,6 +131,7 @@ class _Log:
     missed: int = 0
     blamed: int = 0
     skipped: int = 0
+    speaking: float = 0.0                                   # seconds, in all
     left: list[tuple[float, int]] = field(default_factory=list)     # time left, requests that could have used it
 
 
@@ -155,7 +155,6 @@ class Pace:
         self._cycle, self._ready = 0, 0
         self.period = 1 / rate_hz if rate_hz else 0.0
         self._tokens_per_s = 0.0
-        self._step: dict[int, float] = {}  # median seconds of a whole step, by its requests
 
     def run(self, cycles: int) -> dict[str, Any]:
         """The figures of this many observations."""
@@ -179,6 +178,7 @@ class Pace:
             talking, steps = self.clock.monotonic_ns(), self._engine.count['decode_steps']
             self._engine.speak(deadline)
             end = self.clock.monotonic_ns()
+            log.speaking += (end - talking) / 1e9
             spoke = self._engine.count['decode_steps'] > steps
             overrun = max(0, end - max(talking, deadline)) if spoke else 0
             if self._engine.can_speak:
@@ -193,7 +193,7 @@ class Pace:
         return self._figures(log, (self.clock.monotonic_ns() - began) / 1e9)
 
     def _warm_up(self, observations: list[Any]) -> float:
-        """Measure acts while others speak, speech, and every size of step; returns the median seconds of an act."""
+        """Measure acts while others speak, and speech; returns the median seconds of an act."""
         self._engine.warm_up()
         lengths = itertools.chain.from_iterable(replace(self._workload, rate=1.0, arrivals='steady').requests())
         for i in range(4 * self._max_live):
@@ -202,13 +202,8 @@ class Pace:
         before = self._engine.count['tokens']
         seconds = self._seconds(self._engine.speak)
         self._tokens_per_s = (self._engine.count['tokens'] - before) / seconds  # with all that requests cost
-        for requests in range(1, self._max_live + 1):
-            for i in range(requests):
-                self._engine.ask(Ask(f'warm {i}', 'Subtask: ', max_tokens=_STEPS_TIMED + 1))
-            self._engine.step()  # the seeds
-            self._step[requests] = statistics.median(self._seconds(self._engine.step) for _ in range(_STEPS_TIMED))
-            self._engine.cancel()
         self._talks.clear()
+        self._engine.count.clear()
         return statistics.median(acts)
 
     def _seconds(self, work: Callable[[], object]) -> float:
@@ -247,13 +242,14 @@ class Pace:
 
     def _figures(self, log: _Log, seconds: float) -> dict[str, Any]:
         tokens = self._engine.count['tokens']
-        more = sum(int(left / self._step[live]) * live for left, live in log.left if live)
+        step = log.speaking / max(1, self._engine.count['decode_steps'])  # with all that its requests cost
+        more = sum(int(left / step) * live for left, live in log.left if live)  # of whole steps until the deadline
         talks = [t for t in self._talks.values() if t.done]
         return {
             'period_ms': 1e3 * self.period,
             'act_ms_p50': 1e3 * p(log.act),
             'act_ms_p99': 1e3 * p(log.act, 99),
-            'step_ms_p50_full': 1e3 * self._step[self._max_live],
+            'step_ms_mean': 1e3 * step,
             'chunks_late': log.missed,
             'observations_skipped': log.skipped,
             'misses_because_of_speech': log.blamed,
@@ -262,6 +258,7 @@ class Pace:
             'tokens_per_s': tokens / seconds,
             'tokens_of_an_oracle': tokens / (tokens + more) if tokens else 0.0,
             'cycles_with_text_left_over': len(log.left),
+            'left_ms_mean': 1e3 * sum(left for left, _ in log.left) / max(1, len(log.left)),
             'requests_done': sum(t.done in ('stop', 'length') for t in talks),
             'requests_refused': sum(t.done == 'error' for t in talks),
             'cycles_until_the_first_token_p50': self._waits('first_wait', 50),

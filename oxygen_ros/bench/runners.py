@@ -19,9 +19,9 @@ from oxygen_ros.engine.engine import Engine
 from oxygen_ros.engine.options import EngineOptions
 from oxygen_ros.engine.wire import Ask, Chunk, FromEngine, Speech
 from oxygen_ros.model.graphs import Graphs
-from oxygen_ros.model.observation import Observation
-from oxygen_ros.model.policy import Policy, Prepared
 from oxygen_ros.model.segments import Segment
+from oxygen_ros.policy.observation import Observation
+from oxygen_ros.policy.policy import Policy, Prepared
 
 Emit = Callable[[FromEngine], None]
 

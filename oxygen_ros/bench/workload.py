@@ -8,8 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from oxygen_ros.model.observation import Observation
-from oxygen_ros.model.policy import Policy, Prepared
+from oxygen_ros.policy.observation import Observation
+from oxygen_ros.policy.policy import Policy, Prepared
 
 Arrivals = Literal['steady', 'poisson', 'bursty']
 SHORTEST = 5            # tokens of the shortest request of a mixed workload

@@ -25,9 +25,9 @@ from oxygen_ros.engine.stages import Stages
 from oxygen_ros.engine.text import TextStream
 from oxygen_ros.engine.wire import Ask, Chunk, Configure, FinishReason, FromEngine, Rejected, Report, Speech
 from oxygen_ros.kv import PoolFull, Prefix
-from oxygen_ros.model.observation import Observation
-from oxygen_ros.model.policy import Policy, Prepared
 from oxygen_ros.model.segments import observation_segments
+from oxygen_ros.policy.observation import Observation
+from oxygen_ros.policy.policy import Policy, Prepared
 
 _DEFAULT_PRIORITY = 20
 # Rows that ride on a prefill may not be more than a quarter of it, for the chunk waits for them; in a short prefill

@@ -18,7 +18,6 @@ from rclpy.node import Node
 from rclpy.task import Future
 
 from oxygen_ros.contract import Contract, ContractError, load_contract
-from oxygen_ros.engine.supervisor import Supervisor
 from oxygen_ros.engine.wire import Failed, FromEngine, Ready
 from oxygen_ros.node.diagnostics import Diagnostics
 from oxygen_ros.node.images import MOST_PIXELS
@@ -29,6 +28,7 @@ from oxygen_ros.node.robot_model import Described
 from oxygen_ros.node.ros_parameters import RosParameters
 from oxygen_ros.node.session import Session
 from oxygen_ros.share import share
+from oxygen_ros.worker.supervisor import Supervisor
 
 
 class CannotConfigure(RuntimeError):

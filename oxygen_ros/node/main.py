@@ -22,11 +22,11 @@ def main(args: list[str] | None = None, **options: Any) -> None:
     from rclpy.executors import ExternalShutdownException
     from rclpy.signals import SignalHandlerOptions
 
-    from oxygen_ros.engine.memory import keep_memory
     from oxygen_ros.node.executor import Executor
     from oxygen_ros.node.inference_node import InferenceNode
     from oxygen_ros.node.parameters import ParameterError
     from oxygen_ros.node.realtime import prefer
+    from oxygen_ros.worker.memory import keep_memory
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: stop.append(number))

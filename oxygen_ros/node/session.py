@@ -14,9 +14,7 @@ from rclpy.timer import Timer
 from std_msgs.msg import Float64MultiArray, String
 
 from oxygen_ros.contract import Contract
-from oxygen_ros.engine.supervisor import Supervisor
 from oxygen_ros.engine.wire import Ask, Cancel, Chunk, Failed, FromEngine, Ready, Rejected, Report, Reset, Speech
-from oxygen_ros.model.observation import Observation
 from oxygen_ros.node import messages
 from oxygen_ros.node.bridge import choose_decoder
 from oxygen_ros.node.freshness import SECOND, Problem
@@ -30,6 +28,8 @@ from oxygen_ros.node.requests import Requests, refusal
 from oxygen_ros.node.robot_model import Described, RobotModel
 from oxygen_ros.node.status import EngineTotals, Pace
 from oxygen_ros.node.ticker import Ticker
+from oxygen_ros.policy.observation import Observation
+from oxygen_ros.worker.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from oxygen_ros.node.inference_node import InferenceNode

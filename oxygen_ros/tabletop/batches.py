@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from oxygen_ros.model.normalise import Normaliser
-from oxygen_ros.model.prompt import Prompt
-from oxygen_ros.model.tokenizer import Tokenizer
+from oxygen_ros.policy.normalise import Normaliser
+from oxygen_ros.policy.prompt import Prompt
+from oxygen_ros.policy.tokenizer import Tokenizer
 from oxygen_ros.tabletop import arm, words
 from oxygen_ros.tabletop.data import VERBS, Frames
 from oxygen_ros.tabletop.expert import chunk

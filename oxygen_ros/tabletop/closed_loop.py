@@ -13,8 +13,8 @@ import numpy as np
 from oxygen_ros.engine.engine import Engine
 from oxygen_ros.engine.options import EngineOptions
 from oxygen_ros.engine.wire import Ask, Chunk, FromEngine, Rejected, Report, Speech
-from oxygen_ros.model.observation import Observation
-from oxygen_ros.model.policy import Policy
+from oxygen_ros.policy.observation import Observation
+from oxygen_ros.policy.policy import Policy
 from oxygen_ros.tabletop import words
 from oxygen_ros.tabletop.episode import TIME_LIMIT, Episode
 from oxygen_ros.tabletop.expert import HORIZON, PERIOD

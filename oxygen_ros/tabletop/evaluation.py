@@ -10,7 +10,7 @@ import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from oxygen_ros.isolation import isolate, reserve_domain
-from oxygen_ros.model.checkpoint import load
+from oxygen_ros.policy.checkpoint import load
 from oxygen_ros.processes import Process
 from oxygen_ros.share import share
 from oxygen_ros.tabletop.closed_loop import MODES, Cycle, Driver, replay

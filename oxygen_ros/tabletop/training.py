@@ -20,7 +20,7 @@ from torch import Tensor
 
 from oxygen_ros.model import names
 from oxygen_ros.model.config import ModelConfig
-from oxygen_ros.model.tokenizer import Tokenizer
+from oxygen_ros.policy.tokenizer import Tokenizer
 from oxygen_ros.tabletop.batches import MAX_PROMPT, Batches
 from oxygen_ros.tabletop.data import Frames
 from oxygen_ros.tabletop.network import Batch, Network, Parameters, initial

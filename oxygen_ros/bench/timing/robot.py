@@ -11,8 +11,8 @@ from rclpy.node import Node
 from rclpy.qos import qos_profile_sensor_data
 from sensor_msgs.msg import Image, JointState
 
-from oxygen_ros.engine.memory import keep_memory
 from oxygen_ros.node.realtime import prefer
+from oxygen_ros.worker.memory import keep_memory
 
 CAMERAS = ('base_0_rgb', 'left_wrist_0_rgb', 'right_wrist_0_rgb')   # of random:tiny
 JOINTS = tuple(f'joint_{i}' for i in range(1, 9))

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 from oxygen_ros.engine import wire
 from oxygen_ros.engine.options import EngineOptions
-from oxygen_ros.engine.worker import build
-from oxygen_ros.model.observation import Observation
+from oxygen_ros.policy.observation import Observation
+from oxygen_ros.worker.worker import build
 
 if TYPE_CHECKING:  # the node never imports torch
     from oxygen_ros.engine.engine import Engine
 
 
 def make(options: EngineOptions, emit: Callable[[wire.FromEngine], None]) -> tuple[Engine, wire.Ready]:
-    """Runs in the engine process, in place of oxygen_ros.engine.worker.build."""
+    """Runs in the engine process, in place of oxygen_ros.worker.worker.build."""
     engine, ready = build(options, emit)
     act, head = engine.act, engine.net.expert.action_out
     good = head.weight
@@ -37,8 +37,8 @@ def make(options: EngineOptions, emit: Callable[[wire.FromEngine], None]) -> tup
 def main() -> None:
     from functools import partial
 
-    from oxygen_ros.engine.supervisor import Supervisor
     from oxygen_ros.node.main import main
+    from oxygen_ros.worker.supervisor import Supervisor
     main(make_engine=partial(Supervisor, make=make))
 
 

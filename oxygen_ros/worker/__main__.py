@@ -1,4 +1,4 @@
 """The engine process; only Supervisor starts it."""
-from oxygen_ros.engine.worker import main
+from oxygen_ros.worker.worker import main
 
 main()

@@ -8,9 +8,9 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from oxygen_ros.model.config import Mask
-from oxygen_ros.model.errors import CheckpointError, one_line
-from oxygen_ros.model.normalise import FLAT, OnFlat
-from oxygen_ros.model.prompt import Template
+from oxygen_ros.policy.errors import CheckpointError, one_line
+from oxygen_ros.policy.normalise import FLAT, OnFlat
+from oxygen_ros.policy.prompt import Template
 
 FILE = 'oxygen.yaml'
 

@@ -10,8 +10,8 @@ import safetensors
 import torch
 from torch import Tensor
 
-from oxygen_ros.model.errors import CheckpointError
 from oxygen_ros.model.names import EMBED_TOKENS, EXPERT_LM_HEAD, LM_HEAD, Shape
+from oxygen_ros.policy.errors import CheckpointError
 
 _DTYPES = {'F64': torch.float64, 'F32': torch.float32, 'F16': torch.float16, 'BF16': torch.bfloat16}
 _COPY = 'the file was cut or damaged: copy it again'

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from oxygen_ros.model.tokenizer import Tokenizer
+from oxygen_ros.policy.tokenizer import Tokenizer
 
 Template = Literal['state', 'task', 'oxygen']
 BINS = np.linspace(-1, 1, 257)[:-1]

@@ -11,8 +11,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from oxygen_ros.model.config import PRESETS, ModelConfig
-from oxygen_ros.model.errors import CheckpointError, one_line
 from oxygen_ros.model.names import EMBED_TOKENS, EXPERT, LANGUAGE, LM_HEAD, VISION, Shape, expected
+from oxygen_ros.policy.errors import CheckpointError, one_line
 
 _TOWER, _GEMMA, _ACT = VISION + 'encoder.layers.#.', LANGUAGE + 'layers.#.', EXPERT + 'model.layers.#.'
 # where each size can be read, (name, axis); the tensors vote, so that one wrong shape is blamed on itself

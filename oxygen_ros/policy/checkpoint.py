@@ -12,19 +12,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from oxygen_ros.model import lerobot, openpi
 from oxygen_ros.model.config import PRESETS, Mask, ModelConfig
-from oxygen_ros.model.errors import CheckpointError
-from oxygen_ros.model.folder import read_json
 from oxygen_ros.model.names import PROJECTOR, VISION, expected, random_tensors
-from oxygen_ros.model.normalise import Normaliser
-from oxygen_ros.model.overrides import Overrides
 from oxygen_ros.model.pi05 import Pi05
-from oxygen_ros.model.policy import Policy, Recipe
-from oxygen_ros.model.prompt import OXYGEN_MAX_TOKENS, Prompt
-from oxygen_ros.model.sizes import config_of
-from oxygen_ros.model.tokenizer import Tokenizer
-from oxygen_ros.model.weights import Weights
+from oxygen_ros.policy import lerobot, openpi
+from oxygen_ros.policy.errors import CheckpointError
+from oxygen_ros.policy.folder import read_json
+from oxygen_ros.policy.normalise import Normaliser
+from oxygen_ros.policy.overrides import Overrides
+from oxygen_ros.policy.policy import Policy, Recipe
+from oxygen_ros.policy.prompt import OXYGEN_MAX_TOKENS, Prompt
+from oxygen_ros.policy.sizes import config_of
+from oxygen_ros.policy.tokenizer import Tokenizer
+from oxygen_ros.policy.weights import Weights
 
 ASSETS = Path(__file__).parents[1] / 'tabletop' / 'assets'   # the embedded checkpoint and its tokenizer
 

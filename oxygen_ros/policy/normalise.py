@@ -7,7 +7,7 @@ from typing import Literal, cast
 
 import numpy as np
 
-from oxygen_ros.model.errors import CheckpointError
+from oxygen_ros.policy.errors import CheckpointError
 
 Mode = Literal['QUANTILES', 'QUANTILE10', 'MEAN_STD', 'MIN_MAX', 'IDENTITY']
 OnFlat = Literal['floor', 'refuse']

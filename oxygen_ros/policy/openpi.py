@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, Field
 
-from oxygen_ros.model.errors import CheckpointError
-from oxygen_ros.model.folder import read_schema
-from oxygen_ros.model.normalise import Normaliser
-from oxygen_ros.model.overrides import Overrides
-from oxygen_ros.model.policy import Recipe
-from oxygen_ros.model.prompt import Template
+from oxygen_ros.policy.errors import CheckpointError
+from oxygen_ros.policy.folder import read_schema
+from oxygen_ros.policy.normalise import Normaliser
+from oxygen_ros.policy.overrides import Overrides
+from oxygen_ros.policy.policy import Recipe
+from oxygen_ros.policy.prompt import Template
 
 CAMERAS = ('base_0_rgb', 'left_wrist_0_rgb', 'right_wrist_0_rgb')
 # openpi keeps the prompt in code, by the name of a configuration; of the public ones only this leaves the state out

@@ -8,11 +8,11 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, Field
 
-from oxygen_ros.model.errors import CheckpointError
-from oxygen_ros.model.folder import read_schema, read_statistics
-from oxygen_ros.model.normalise import Normaliser
-from oxygen_ros.model.overrides import Overrides
-from oxygen_ros.model.policy import Recipe
+from oxygen_ros.policy.errors import CheckpointError
+from oxygen_ros.policy.folder import read_schema, read_statistics
+from oxygen_ros.policy.normalise import Normaliser
+from oxygen_ros.policy.overrides import Overrides
+from oxygen_ros.policy.policy import Recipe
 
 STATE, ACTION, IMAGES = 'observation.state', 'action', 'observation.images.'
 _RELATIVE = ('relative_actions_processor', 'delta_actions_processor')

@@ -10,11 +10,11 @@ from dataclasses import replace
 import numpy as np
 
 from oxygen_ros.engine import wire
-from oxygen_ros.engine.images import ImageSlots
 from oxygen_ros.engine.options import EngineOptions
-from oxygen_ros.engine.process import EngineProcess
-from oxygen_ros.engine.worker import Build, build
-from oxygen_ros.model.observation import Observation
+from oxygen_ros.policy.observation import Observation
+from oxygen_ros.worker.images import ImageSlots
+from oxygen_ros.worker.process import EngineProcess
+from oxygen_ros.worker.worker import Build, build
 
 _SLOTS = 3   # one that the engine works on, one that waits, one of the last chunk (mode "isolated" reads it again)
 _TRIES = 3   # loads that fail with the same words before giving up

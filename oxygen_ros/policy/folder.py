@@ -9,7 +9,7 @@ import numpy as np
 import safetensors.numpy
 from pydantic import BaseModel, ValidationError
 
-from oxygen_ros.model.errors import CheckpointError, one_line
+from oxygen_ros.policy.errors import CheckpointError, one_line
 
 Schema = TypeVar('Schema', bound=BaseModel)
 

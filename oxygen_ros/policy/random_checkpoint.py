@@ -1,6 +1,6 @@
 """Writes a checkpoint folder with random weights of any preset, in either public format: for tests of loading.
 
-    python -m oxygen_ros.model.random_checkpoint /tmp/pi05 --preset pi05 --format openpi --dtype bfloat16
+    python -m oxygen_ros.policy.random_checkpoint /tmp/pi05 --preset pi05 --format openpi --dtype bfloat16
 """
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import torch
 from safetensors.numpy import save_file
 from torch import Tensor
 
-from oxygen_ros.model.checkpoint import ASSETS
 from oxygen_ros.model.config import PRESETS, ModelConfig
 from oxygen_ros.model.names import Shape, expected, random_tensors
-from oxygen_ros.model.openpi import CAMERAS
+from oxygen_ros.policy.checkpoint import ASSETS
+from oxygen_ros.policy.openpi import CAMERAS
 
 STATE_DIM, ACTION_DIM = 8, 7
 _DTYPES = {'float32': ('F32', torch.float32), 'bfloat16': ('BF16', torch.bfloat16)}

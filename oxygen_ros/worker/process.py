@@ -1,6 +1,6 @@
 """One engine process and the pipe to it, seen from the node.
 
-A fresh interpreter (``python -m oxygen_ros.engine``) rather than multiprocessing's spawn, which would import the
+A fresh interpreter (``python -m oxygen_ros.worker``) rather than multiprocessing's spawn, which would import the
 caller's main module, and with it rclpy, into the engine, and fails for a script without a main guard.
 """
 from __future__ import annotations
@@ -17,10 +17,10 @@ import sys
 import threading
 from multiprocessing.connection import Connection
 
-from oxygen_ros.engine.images import ImageSlots
 from oxygen_ros.engine.options import EngineOptions
 from oxygen_ros.engine.wire import FromEngine, Stop, ToEngine
-from oxygen_ros.engine.worker import Build
+from oxygen_ros.worker.images import ImageSlots
+from oxygen_ros.worker.worker import Build
 
 _ROOM = 32_768   # bytes that a socket takes at least when Linux calls it writable (a third of 208 KiB)
 _DEATHS = {
@@ -44,7 +44,7 @@ class EngineProcess:
         with theirs:
             try:
                 self._process = subprocess.Popen(
-                    [sys.executable, '-m', 'oxygen_ros.engine', str(theirs.fileno()), str(slots.fd)],
+                    [sys.executable, '-m', 'oxygen_ros.worker', str(theirs.fileno()), str(slots.fd)],
                     pass_fds=(theirs.fileno(), slots.fd), stdin=subprocess.DEVNULL, env=_environment(options.threads),
                     start_new_session=True)   # a Ctrl-C in the terminal does not reach it
             except OSError:

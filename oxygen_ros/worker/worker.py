@@ -17,10 +17,10 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
 from oxygen_ros.engine import wire
-from oxygen_ros.engine.images import ImageSlots
-from oxygen_ros.engine.memory import keep_memory
 from oxygen_ros.engine.options import EngineOptions
-from oxygen_ros.model.observation import Observation
+from oxygen_ros.policy.observation import Observation
+from oxygen_ros.worker.images import ImageSlots
+from oxygen_ros.worker.memory import keep_memory
 
 if TYPE_CHECKING:
     from oxygen_ros.engine.engine import Engine
@@ -39,7 +39,7 @@ def build(options: EngineOptions, emit: Emit) -> tuple[Engine, wire.Ready]:
     import torch
 
     from oxygen_ros.engine.engine import Engine
-    from oxygen_ros.model import checkpoint
+    from oxygen_ros.policy import checkpoint
 
     torch.set_num_threads(options.threads)
     policy = checkpoint.load(options.checkpoint, options.device, options.dtype, options.denoise_steps)
@@ -151,7 +151,7 @@ def explain(error: Exception) -> str:
 
 
 def main() -> None:
-    """Entry of the engine process: ``python -m oxygen_ros.engine PIPE_FD MEMORY_FD``, started by Supervisor."""
+    """Entry of the engine process: ``python -m oxygen_ros.worker PIPE_FD MEMORY_FD``, started by Supervisor."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)   # Ctrl-C is the node's business
     faulthandler.enable()                          # a crash in native code leaves its stack on stderr,
     faulthandler.register(signal.SIGUSR1)          # and so does a hang, when the supervisor asks for it

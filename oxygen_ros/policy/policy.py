@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from oxygen_ros.model.config import ModelConfig
-from oxygen_ros.model.normalise import Normaliser
-from oxygen_ros.model.observation import Observation
 from oxygen_ros.model.pi05 import Pi05
-from oxygen_ros.model.prompt import Prompt
-from oxygen_ros.model.resize import Flavour, resize_with_pad
-from oxygen_ros.model.tokenizer import Tokenizer
+from oxygen_ros.policy.normalise import Normaliser
+from oxygen_ros.policy.observation import Observation
+from oxygen_ros.policy.prompt import Prompt
+from oxygen_ros.policy.resize import Flavour, resize_with_pad
+from oxygen_ros.policy.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

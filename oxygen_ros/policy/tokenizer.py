@@ -8,7 +8,7 @@ from typing import Protocol
 import sentencepiece
 import tokenizers
 
-from oxygen_ros.model.errors import CheckpointError
+from oxygen_ros.policy.errors import CheckpointError
 
 FILES = ('tokenizer.json', 'tokenizer.model', 'paligemma_tokenizer.model')
 REMEDY = ('copy the file of the training (Hugging Face: tokenizer.json of google/paligemma-3b-pt-224; openpi: '
