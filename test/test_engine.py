@@ -311,6 +311,31 @@ def test_no_step_is_started_that_would_run_into_the_deadline():
     assert rig.final('it').reason == 'length'
 
 
+def test_one_slow_spell_does_not_silence_speech_for_good():
+    rig = Rig(ride=False)
+    rig.engine.warm_up()
+    rig.engine.ask(Ask('it', 'Subtask: '))
+    rig.engine.scheduler.times.add(1, 30.0)  # the machine stood still for half a minute
+    for cycle in range(100):
+        rig.engine.act(observation(cycle))
+        rig.engine.speak(deadline_ns=time.monotonic_ns() + 10**9)
+        if cycle < 30:
+            assert rig.ids('it') == [], 'doubt grows slowly'
+    assert rig.final('it').reason == 'length'
+    assert rig.engine.scheduler.times.p99(1) < 1.0, 'measured anew'
+
+
+def test_a_request_that_is_too_long_for_the_cycle_keeps_nobody_back():
+    rig = Rig(ride=False)
+    rig.engine.warm_up()
+    rig.engine.scheduler.times.add(16, 3600.0)
+    rig.engine.act(observation(1))
+    rig.engine.ask(Ask('long', 'a question of very many words: ', 'question', max_tokens=4))
+    rig.engine.ask(Ask('short', '', 'memory', max_tokens=4))
+    rig.engine.speak(deadline_ns=time.monotonic_ns() + 10**9)
+    assert rig.ids('long') == [] and rig.final('short').reason == 'length'
+
+
 def test_speech_yields_when_something_else_waits():
     rig = Rig()
     rig.engine.act(observation(1))

@@ -30,10 +30,10 @@ def test_warm_up_makes_every_pass_that_a_cycle_needs():
     rig = Rig(graphs='always', max_live=4)
     rig.engine.warm_up()
     graphs = rig.engine.net.graphs
-    made = set(graphs._decode), set(graphs._vision)
-    for number in range(1, 5):
-        rig.engine.ask(Ask(f'{number}', '', max_tokens=9))
+    made = set(graphs._decode), set(graphs._vision), set(graphs._denoise)
+    for number in range(1, 9):
+        rig.engine.ask(Ask(f'{number}', 'Subtask: ', max_tokens=9))
         rig.engine.act(observation(number))
         rig.engine.step()
-    assert set(graphs._decode) <= made[0]
-    assert made[0] == {1, 2, 4}
+    assert made == (set(graphs._decode), set(graphs._vision), set(graphs._denoise))
+    assert made[0] == {1, 2, 4, 8, 16, 32, 64} and len(made[2]) > 2

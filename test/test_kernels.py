@@ -283,8 +283,15 @@ def test_a_library_that_is_missing_or_broken_names_the_remedy(monkeypatch, tmp_p
     assert library is None and ('invalid ELF header' in why or 'file too short' in why)
     assert 'build the package again' in why
     (tmp_path / 'oxygen_kernels-v3.so').unlink()
-    (tmp_path / 'oxygen_kernels-v3.so').symlink_to(_ctypes.__file__)  # as one of another version: without our functions
+    (tmp_path / 'oxygen_kernels-v3.so').symlink_to(_ctypes.__file__)  # without our functions
     library, why = kernels.load()
-    assert library is None and 'undefined symbol: oxygen_product: build the package again' in why
+    assert library is None and 'undefined symbol: oxygen_version: build the package again' in why
     monkeypatch.setattr(platform, 'machine', lambda: 'riscv64')
     assert kernels.load()[0] is None and 'riscv64' in kernels.load()[1]
+
+
+@ours
+def test_a_library_of_another_version_is_not_called(monkeypatch):
+    monkeypatch.setattr(kernels, '_VERSION', kernels._VERSION + 1)  # as after a pull without a build
+    library, why = kernels.load()
+    assert library is None and 'of another version: build the package again' in why

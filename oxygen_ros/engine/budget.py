@@ -5,6 +5,7 @@ import math
 from collections import deque
 
 _WINDOW = 128
+_RELENT = 0.95  # per cycle
 
 
 class StepTimes:
@@ -13,6 +14,7 @@ class StepTimes:
     def __init__(self) -> None:
         self._windows: dict[int, deque[float]] = {}
         self._p99: dict[int, float] = {}  # of windows that have not changed since
+        self._guess: dict[int, float] = {}  # of sizes that were too slow to be tried again
 
     @staticmethod
     def _bucket(rows: int) -> int:
@@ -21,8 +23,15 @@ class StepTimes:
     def add(self, rows: int, seconds: float) -> None:
         """A pass of `rows` rows took `seconds`."""
         bucket = self._bucket(rows)
+        if self._guess.pop(bucket, None) is not None:
+            self._windows.pop(bucket, None)  # what kept it from being tried was wrong, or is no longer so
         self._windows.setdefault(bucket, deque(maxlen=_WINDOW)).append(seconds)
         self._p99.pop(bucket, None)
+
+    def relent(self, rows: int) -> None:
+        """A whole cycle had no room for a pass of `rows` rows. What never runs is never measured again, so the estimate
+        comes down until it is tried: else one slow spell of the machine would silence a request for good."""
+        self._guess[self._bucket(rows)] = _RELENT * self.p99(rows)
 
     def forget(self, rows: int) -> None:
         """Drop what was measured for this size."""
@@ -35,6 +44,8 @@ class StepTimes:
         An unmeasured size counts as the next larger measured one, or in proportion to the largest smaller one.
         """
         bucket = self._bucket(rows)
+        if bucket in self._guess:
+            return self._guess[bucket]
         larger = [b for b in self._windows if b >= bucket]
         if larger:
             return self._quantile(min(larger))

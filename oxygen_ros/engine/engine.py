@@ -153,6 +153,7 @@ class Engine:
     def act(self, observation: Observation, received_ns: int = 0, deadline_ns: int = 0) -> None:
         """Prefill the observation once, denoise a chunk, emit it. Live requests ride on the prefill if they may."""
         self._expire()
+        self.scheduler.relent(self._times.get('budget_s', 0.0))
         stages = Stages(self.net.device)
         try:
             prepared = self.policy.prepare(observation)
@@ -223,6 +224,8 @@ class Engine:
         """Run everything once, measure the passes, forget it all. Returns the time of one warm observation, s."""
         side, emit, standing = self.net.config.image, self.emit, self.standing
         self.emit, self.standing = lambda event: None, ()
+        if self.net.graphs:
+            self.net.graphs.make_all(len(self.policy.cameras))
         zeros = torch.zeros(side, side, 3, dtype=torch.uint8).numpy()
         state = torch.zeros(self.policy.state_dim).numpy()
         for _ in range(2):
@@ -235,7 +238,7 @@ class Engine:
             for i in range(requests):
                 self.ask(Ask(f'warm up {i}', '', temperature=1e-6))
             for i in range(4):
-                if i == 2:
+                if i == 2 and self.live:
                     self.scheduler.times.forget(requests)  # the first steps pay for warming up
                 self.step()
             requests *= 2

@@ -77,16 +77,22 @@ class Scheduler:
     def batch(self, seconds: float = math.inf, rows: float = math.inf) -> list[Request]:
         """Live requests for the next pass: by priority, those served longest ago first.
 
-        As many as fit into `rows` rows and, by measured p99, into `seconds`.
+        As many as fit into `rows` rows and, by measured p99, into `seconds`; one that is too long keeps no other back.
         """
         chosen: list[Request] = []
         total = 0
         for request in sorted(self.live, key=lambda r: (-r.priority, r.served, r.order)):
-            total += len(request.rows)
-            if total > rows or self.times.p99(total) > seconds:
-                break
-            chosen.append(request)
+            more = total + len(request.rows)
+            if more <= rows and self.times.p99(more) <= seconds:
+                chosen.append(request)
+                total = more
         return chosen
+
+    def relent(self, budget: float) -> None:
+        """A cycle with this many seconds for speech is over: doubt what kept live requests out of all of it."""
+        for rows in {len(request.rows) for request in self.live}:
+            if self.times.p99(rows) > budget > 0:
+                self.times.relent(rows)
 
     def serve(self, batch: Iterable[Request]) -> None:
         """Note that these had their turn."""

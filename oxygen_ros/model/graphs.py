@@ -24,7 +24,7 @@ from oxygen_ros.model.layers import Rope
 from oxygen_ros.model.segments import Segment, places
 from oxygen_ros.model.vision import Vision
 
-_MOST_ROWS = 64  # passes with more rows are limited by their work, not by launches
+_MOST_ROWS = 64  # a power of two; a decode step with more rows runs as a ragged pass
 
 
 class Replay:
@@ -86,7 +86,7 @@ class StaticPlan:
 
 
 class Graphs:
-    """Fixed-shape passes over one pool, made when first needed (warm-up needs them all)."""
+    """Fixed-shape passes over one pool, each made when first needed; ``make_all`` needs them before a robot moves."""
 
     def __init__(self, vision: Vision, language: Language, expert: Expert, pool: Pool, capture: bool) -> None:
         self.vision, self.language, self.expert, self.pool = vision, language, expert, pool
@@ -99,6 +99,20 @@ class Graphs:
         self._committed = torch.zeros_like(self._noise)
         self._positions = torch.zeros(c.horizon, dtype=torch.long, device=device)
         self._seen = torch.zeros(pool.align, dtype=torch.bool, device=device)
+
+    @torch.inference_mode()
+    def make_all(self, cameras: int) -> None:
+        """Make every pass that a cycle may need, while nothing is in the pool: capturing one takes seconds."""
+        c, device = self.expert.config, self.pool.k.device
+        for count in range(1, cameras + 1):
+            self.encode(torch.zeros(count, 3, c.image, c.image, device=device))
+        rows = 1
+        while rows <= _MOST_ROWS:
+            segment = Segment(rows, 0, 0, outputs=rows)
+            self.decode(self.language.embed(torch.zeros(rows, dtype=torch.long, device=device)), [segment])
+            rows *= 2
+        for home in range(0, self.pool.k.shape[1], self.pool.align):
+            self._make_denoise(home)
 
     def encode(self, images: Tensor) -> Tensor:
         """As Vision."""
@@ -154,16 +168,18 @@ class Graphs:
         self._seen[:horizon + prefix.rows] = True
         self._seen[horizon + prefix.rows:] = False
         if home not in self._denoise:
-            self._denoise[home] = self._make_denoise(slice(home, home + pool.align))
+            self._make_denoise(home)
         return self._denoise[home]()
 
-    def _make_denoise(self, window: slice) -> Replay:
+    def _make_denoise(self, home: int) -> None:
+        window = slice(home, home + self.pool.align)
+
         def run() -> Tensor:
             cos, sin = self.expert.rope.at(self._positions)
             return self.expert.integrate(self._noise, cos, sin, self.pool.k[:, window], self.pool.v[:, window],
                                          self._seen, self._committed)
 
-        return Replay(run, self._capture)
+        self._denoise[home] = Replay(run, self._capture)
 
 
 def _fill(buffer: Tensor, x: Tensor) -> None:

@@ -24,6 +24,7 @@ from torch import Tensor
 import oxygen_ros
 
 PANEL = 16  # as kPanel in tile.hpp
+_VERSION = 1  # as kVersion in kernels.hpp
 _LEVELS = {'AVX512': '-v4', 'AVX2': '-v3'}
 _POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
 
@@ -53,6 +54,8 @@ def load() -> tuple[Any, str]:
         return None, f'{name} is missing: build the package again ("pip install ." or colcon)'
     try:
         library = ctypes.CDLL(str(path))
+        if library.oxygen_version() != _VERSION:
+            raise AttributeError(f'{path} is of another version')
         for function, arguments in _SIGNATURES.items():
             getattr(library, f'oxygen_{function}').argtypes = arguments
             getattr(library, f'oxygen_{function}').restype = None

@@ -187,6 +187,8 @@ def _device(name: str | torch.device) -> torch.device:
     try:
         device = torch.device(name)
         torch.empty(1, device=device)
+        if device.index is not None and device.type == 'cuda':
+            torch.cuda.set_device(device)  # streams and graphs belong to the current one
     except (RuntimeError, AssertionError) as error:   # torch built without CUDA asserts
         raise CheckpointError(f'device {str(name)!r} cannot be used: {str(error).splitlines()[0]}; '
                               'use "cpu", or install the driver and a torch built for it') from None

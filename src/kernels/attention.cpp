@@ -53,7 +53,7 @@ struct Group {
     for (const Run* run = runs; run < runs + kRuns; ++run)
       for (int64_t at = run->begin; at < run->end; at += kScored) {
         const int64_t n = std::min<int64_t>(kScored, run->end - at);
-        tile_of<1, 1, true>(n, {k + at * dim, dim, queries, kLanes, v + at * dim, n}, dim, weights, kLanes);
+        tile_of<1, 1>(n, {k + at * dim, dim, queries, kLanes, v + at * dim, n}, dim, weights, kLanes);
         weights += n * kLanes;
       }
   }
@@ -86,7 +86,7 @@ struct Group {
         for (int64_t d = 0; d < dim; d += kPanel)
           for (int64_t t = 0; t < tiles; ++t) {
             const int64_t begin = width * t / tiles, end = width * (t + 1) / tiles;
-            tile_of<kVectors, kLanes, true>(end - begin, {weights + begin, 1, v + at * dim + d, dim, ahead, step}, n,
+            tile_of<kVectors, kLanes>(end - begin, {weights + begin, 1, v + at * dim + d, dim, ahead, step}, n,
                                             y + begin * dim + d, dim);
             ahead += n * step;
           }

@@ -5,6 +5,11 @@
 
 extern "C" {
 
+// Raised when a signature or a struct here changes, with _VERSION in kernels.py: a library left over from an older
+// build is refused, not called with the wrong arguments.
+constexpr int kVersion = 1;
+int oxygen_version();
+
 struct Run {  // of slots
   std::int64_t begin, end;
 };

@@ -20,7 +20,8 @@ inline float exponential(float x) {
   p = p * r + 0.5f;
   p = p * r + 1.0f;
   p = p * r + 1.0f;
-  const float scaled = std::bit_cast<float>(std::bit_cast<std::int32_t>(p) + (std::bit_cast<std::int32_t>(shifted) << 23));
+  const auto exponent = std::bit_cast<std::uint32_t>(shifted) << 23;
+  const float scaled = std::bit_cast<float>(std::bit_cast<std::uint32_t>(p) + exponent);
   return x < -87.0f ? 0.0f : scaled;
 }
 

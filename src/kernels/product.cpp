@@ -32,9 +32,9 @@ void product(const float* x, int64_t rows, int64_t x_row, const W* packed, const
           const int64_t begin = count * t / tiles, end = count * (t + 1) / tiles;
           // Every tile fetches its part of the weights that follow: memory is never idle while the last rows compute.
           const W* ahead = w + (n + n * t / tiles) * kPanel;
-          tile_of<kVectors, 1, true, W>(end - begin,
-                                        {x + (first + begin) * x_row + i, x_row, w, kPanel, ahead, kPanel / tiles}, n,
-                                        sums + begin * kPanel, kPanel);
+          tile_of<kVectors, 1, W>(end - begin,
+                                  {x + (first + begin) * x_row + i, x_row, w, kPanel, ahead, kPanel / tiles}, n,
+                                  sums + begin * kPanel, kPanel);
         }
       }
       const int64_t width = std::min<int64_t>(kPanel, out - panel * kPanel);
@@ -50,6 +50,8 @@ void product(const float* x, int64_t rows, int64_t x_row, const W* packed, const
 }
 
 }  // namespace
+
+int oxygen_version() { return kVersion; }
 
 void oxygen_product(const float* x, int64_t rows, int64_t x_row, Weights weights, int64_t in, int64_t out,
                     const float* add, int64_t add_row, float* y) {

@@ -10,10 +10,8 @@ namespace oxygen {
 
 #if defined(__AVX512F__)
 constexpr int kLanes = 16;
-#elif defined(__AVX__)
-constexpr int kLanes = 8;
 #else
-constexpr int kLanes = 4;
+constexpr int kLanes = 8;
 #endif
 
 constexpr int kSums = 12;   // vectors of sums in flight: they hide a multiply-add's latency and fit 16 registers
@@ -29,12 +27,8 @@ inline Vector load(const std::int8_t* at) {  // g++ 12 makes 30 instructions of 
   const auto all = static_cast<__mmask16>(-1);
   return _mm512_maskz_cvtepi32_ps(
       all, _mm512_maskz_cvtepi8_epi32(all, _mm_loadu_si128(reinterpret_cast<const __m128i*>(at))));
-#elif defined(__AVX2__)
-  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(at))));
 #else
-  Vector loaded;
-  for (int i = 0; i < kLanes; ++i) loaded[i] = at[i];
-  return loaded;
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(at))));
 #endif
 }
 
@@ -44,13 +38,13 @@ struct Operands {
   std::int64_t x_row;
   const W* w;                // element (i, column) at w[i * w_step + column]
   std::int64_t w_step;
-  const W* ahead = nullptr;  // memory to fetch meanwhile, `ahead_step` elements per i
-  std::int64_t ahead_step = 0;
+  const W* ahead;            // memory to fetch meanwhile, `ahead_step` elements per i
+  std::int64_t ahead_step;
 };
 
 // y(row, column) += sum over i < n of x(row, i) * w(i, column), for kRows rows and kVectors * kLanes columns.
 // Each sum is one chain in the order of i: it has the same bits in whatever tile it is computed.
-template <int kRows, int kVectors, int kStep, bool kFetch, class W>
+template <int kRows, int kVectors, int kStep, class W>
 void tile(Operands<W> in, std::int64_t n, float* y, std::int64_t y_row) {
   Vector sum[kRows][kVectors];
   const float* x[kRows];
@@ -59,7 +53,7 @@ void tile(Operands<W> in, std::int64_t n, float* y, std::int64_t y_row) {
     for (int c = 0; c < kVectors; ++c) sum[r][c] = load(y + r * y_row + c * kLanes);
   }
   for (std::int64_t i = 0; i < n; ++i, in.w += in.w_step, in.ahead += in.ahead_step) {
-    if constexpr (kFetch) __builtin_prefetch(in.ahead, 0, 2);
+    __builtin_prefetch(in.ahead, 0, 2);
     Vector w[kVectors];
     for (int c = 0; c < kVectors; ++c) w[c] = load(in.w + c * kLanes);
     for (int r = 0; r < kRows; ++r)
@@ -70,11 +64,11 @@ void tile(Operands<W> in, std::int64_t n, float* y, std::int64_t y_row) {
 }
 
 // The same for any number of rows up to kSums / kVectors.
-template <int kVectors, int kStep, bool kFetch, class W = float>
+template <int kVectors, int kStep, class W = float>
 void tile_of(std::int64_t rows, const Operands<W>& in, std::int64_t n, float* y, std::int64_t y_row) {
   using Tile = void (*)(Operands<W>, std::int64_t, float*, std::int64_t);
   static constexpr auto tiles = []<int... r>(std::integer_sequence<int, r...>) {
-    return std::array<Tile, sizeof...(r)>{tile<r + 1, kVectors, kStep, kFetch, W>...};
+    return std::array<Tile, sizeof...(r)>{tile<r + 1, kVectors, kStep, W>...};
   }(std::make_integer_sequence<int, kSums / kVectors>());
   tiles[rows - 1](in, n, y, y_row);
 }
