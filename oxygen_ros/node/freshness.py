@@ -5,6 +5,7 @@ node's clock (which may be simulated, paused or jump).
 """
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from oxygen_ros.contract import Input
@@ -26,6 +27,11 @@ class Problem:
 
     def __str__(self) -> str:
         return f'{self.source}: {self.text}'
+
+
+def blocks(problems: Iterable[Problem]) -> bool:
+    """Whether one of them keeps the robot from moving."""
+    return any(problem.blocking for problem in problems)
 
 
 class Freshness:

@@ -27,6 +27,7 @@ from oxygen_ros.node.realtime import settle
 from oxygen_ros.node.robot_model import Described
 from oxygen_ros.node.ros_parameters import RosParameters
 from oxygen_ros.node.session import Session
+from oxygen_ros.node.wakeful import Wakeful
 from oxygen_ros.share import share
 from oxygen_ros.worker.supervisor import Supervisor
 
@@ -57,6 +58,7 @@ class InferenceNode(LifecycleNodeMixin, Node):
         self._events: deque[FromEngine | Described] = deque()
         self._wake = self.create_guard_condition(self._drain)
         self.session: Session | None = None
+        self._wakeful = Wakeful()
         self.steady = Clock(clock_type=ClockType.STEADY_TIME)
 
         self._settings = RosParameters(self, self._veto, self._apply)
@@ -171,6 +173,8 @@ class InferenceNode(LifecycleNodeMixin, Node):
         assert self.session is not None
         super().on_activate(state)  # the publishers
         self.session.activate()
+        if denied := self._wakeful.hold(self.parameters.wake_latency_us):
+            self.get_logger().info(denied, once=True)
         self.get_logger().info('active')
 
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -178,6 +182,7 @@ class InferenceNode(LifecycleNodeMixin, Node):
 
     def _deactivate(self, state: LifecycleState) -> None:
         assert self.session is not None
+        self._wakeful.release()
         self.session.deactivate('the node was deactivated')
         super().on_deactivate(state)
 
@@ -206,6 +211,7 @@ class InferenceNode(LifecycleNodeMixin, Node):
 
     def _free(self) -> None:
         """Back to the state of a new node."""
+        self._wakeful.release()
         if self.session is not None:
             self.session.deactivate('the node was stopped')
         engine, self._engine = self._engine, None

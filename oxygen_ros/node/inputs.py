@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from oxygen_ros.contract import Camera, Contract
-from oxygen_ros.node.freshness import SECOND, Freshness, Problem
+from oxygen_ros.node.freshness import SECOND, Freshness, Problem, blocks
 from oxygen_ros.node.images import ImageError, compressed_to_rgb, to_rgb, transformed
 from oxygen_ros.node.joints import Joints
 
@@ -57,8 +57,8 @@ class CameraInput:
         return self._pixels
 
     def stamp(self) -> int:
-        """Tells one picture from the next: its stamp, or its arrival where the driver gives none."""
-        return self.freshness.stamp or self.freshness.received or 0
+        """Tells one picture from the next: its stamp, or its arrival where the driver gives none to trust."""
+        return (self.freshness.stamp if self.camera.trust_stamp else 0) or self.freshness.received or 0
 
 
 class Inputs:
@@ -97,13 +97,16 @@ class Inputs:
 
     def problems(self, now: int, clock: int, max_skew_s: float) -> list[Problem]:
         """Everything that is wrong with the inputs now."""
-        found = []
+        found, fresh = [], []
         for camera in self.cameras.values():
             if fault := camera.freshness.fault(now, clock):
                 found.append(Problem(camera.source, *fault, blocking=camera.camera.required))
+            else:
+                fresh.append(camera)
         if self.contract.state:
-            found += self.joints.problems(now, clock) or self._implausible()
-        return found or self._skew(max_skew_s)
+            of_joints = self.joints.problems(now, clock)
+            found += of_joints if blocks(of_joints) else of_joints + self._implausible()
+        return found if blocks(found) else found + self._skew(fresh, max_skew_s)
 
     def _implausible(self) -> list[Problem]:
         if not self.contract.moves_joints:
@@ -114,17 +117,21 @@ class Inputs:
                 for action, position in zip(self.contract.joints, self.positions(), strict=True)
                 if not action.plausible(position)]
 
-    def snapshot(self, clock: int) -> tuple[Snapshot | None, list[Problem]]:
-        """The observation, or why there is none. To be asked only when problems() has found nothing blocking."""
+    def snapshot(self, now: int, clock: int) -> tuple[Snapshot | None, list[Problem]]:
+        """The observation, or why there is none. To be asked only when problems() has found nothing blocking.
+
+        A camera that the contract does not require is left out while it has a fault: no picture is better than an old
+        one.
+        """
         images, problems = {}, []
         for name, camera in self.cameras.items():
-            if camera.freshness.received is None:
+            if camera.freshness.fault(now, clock):
                 continue
             try:
                 images[name] = camera.pixels()
             except ImageError as error:
                 problems.append(Problem(camera.source, 'picture', str(error), blocking=camera.camera.required))
-        if any(problem.blocking for problem in problems):
+        if blocks(problems):
             return None, problems
         if not images:
             return None, [*problems, Problem('cameras', 'missing', 'none has a picture')]
@@ -134,10 +141,9 @@ class Inputs:
         return Snapshot(images, {camera.camera.name: camera.stamp() for camera in used},
                         self.contract.state_vector(self.joints.read()), stamp or clock, received), problems
 
-    def _skew(self, max_skew_s: float) -> list[Problem]:
+    def _skew(self, cameras: list[CameraInput], max_skew_s: float) -> list[Problem]:
         """Inputs of different moments: one takes longer from its stamp to us than another, or their clocks disagree."""
-        delays = [(camera.freshness.delay, camera.source) for camera in self.cameras.values()
-                  if camera.freshness.delay is not None]
+        delays = [(camera.freshness.delay, camera.source) for camera in cameras if camera.freshness.delay is not None]
         delays += [(delay, 'joint states') for delay in self.joints.delays()]
         if not delays or (skew := (max(delays)[0] - min(delays)[0]) / SECOND) <= max_skew_s:
             return []

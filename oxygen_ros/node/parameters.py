@@ -90,6 +90,9 @@ class NodeParameters(Strict):
                                    'forward_command_controller')
     realtime_priority: int = Field(20, ge=0, le=99, description='of the node process (SCHED_FIFO), where the system '
                                    'allows it; below the 50 of ros2_control, 0 = none. The engine has none')
+    wake_latency_us: int = Field(0, ge=-1, le=1_000_000, description='how long a sleeping processor core may take to '
+                                 'wake up while the node is active, where the system allows to say so; 0 = cores do '
+                                 'not sleep, which takes more power, -1 = as the system likes, us')
     stop_mode: Literal['hold', 'finish'] = Field(
         'hold', json_schema_extra=RUNTIME, description='when an input or the engine fails: hold the present position '
         'at once, or finish the chunk first')

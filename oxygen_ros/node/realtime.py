@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import gc
 import os
+from contextlib import suppress
 
 
 def prefer(priority: int) -> str:
@@ -21,10 +22,11 @@ def prefer(priority: int) -> str:
 
 
 def lift() -> None:
-    """Let the calling thread go before the others of a process that is preferred."""
+    """Let the calling thread go before the others of a process that is preferred, if the system allows that much."""
     if os.sched_getscheduler(0) == os.SCHED_FIFO:
         urgent = min(os.sched_getparam(0).sched_priority + 1, os.sched_get_priority_max(os.SCHED_FIFO))
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(urgent))
+        with suppress(OSError):  # the limit rtprio may end at the priority that the process has
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(urgent))
 
 
 def settle() -> None:

@@ -21,7 +21,7 @@ class Ticker:
 
     def __init__(self, beat: Callable[[], object], period_s: float) -> None:
         self._beat, self._period = beat, round(period_s * SECOND)
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name='ticker', daemon=True)
         self._thread.start()
@@ -32,19 +32,17 @@ class Ticker:
         self._thread.join()
 
     def check(self) -> None:
-        """Raise what a beat has raised; it was the last one."""
-        if (error := self._error) is not None:
-            self._error = None
-            raise error
+        """Raise what has ended the beats, if anything but ``stop`` has."""
+        if self._error is not None:
+            raise self._error
 
     def _run(self) -> None:
-        lift()
-        due = time.monotonic_ns() + self._period // 2
-        while not self._stop.wait(max(0, due - time.monotonic_ns()) / SECOND):
-            try:
+        try:
+            lift()
+            due = time.monotonic_ns() + self._period // 2
+            while not self._stop.wait(max(0, due - time.monotonic_ns()) / SECOND):
                 self._beat()
-            except Exception as error:
-                self._error = error
-                return
-            missed = (time.monotonic_ns() - due) // self._period
-            due += self._period * (missed + 1)
+                missed = (time.monotonic_ns() - due) // self._period
+                due += self._period * (missed + 1)
+        except BaseException as error:  # whatever it is: a robot that gets no more actions is told to hold
+            self._error = error

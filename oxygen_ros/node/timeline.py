@@ -4,7 +4,8 @@ The timeline is a broken line through knots on the steady clock. Action k of a c
 k + 1 policy periods after the observation, minus the time it stood still meanwhile. A new chunk takes over at the
 moment it arrives: what was executed while it was computed is skipped, exactly that and no more, and over ``blend``
 seconds the motion moves from the old line to the new one. Limits apply to the result, so nothing that leaves here is
-non-finite, out of bounds or too fast.
+non-finite or too fast, and no target is out of bounds. A joint that stands a little beyond its bounds when the motion
+begins is led back from there, so the first points may lie beyond them too.
 """
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What the machine does to a loop that does nothing else: ``python -m oxygen_ros.bench.timing.bare SECONDS HZ``.
 
-The floor of the node's jitter, at the node's priority. Prints the intervals in ms as JSON.
+The floor of the node's jitter, with what the node asks of the system. Prints the intervals in ms as JSON.
 """
 from __future__ import annotations
 
@@ -14,15 +14,19 @@ import numpy as np
 from oxygen_ros.node.parameters import NodeParameters
 from oxygen_ros.node.realtime import prefer
 from oxygen_ros.node.ticker import Ticker
+from oxygen_ros.node.wakeful import Wakeful
 
 
 def main() -> None:
     seconds, rate_hz = map(float, sys.argv[1:])
     prefer(NodeParameters().realtime_priority)
+    wakeful = Wakeful()
+    wakeful.hold(NodeParameters().wake_latency_us)
     times: list[int] = []
     ticker = Ticker(lambda: times.append(time.monotonic_ns()), 1 / rate_hz)
     threading.Event().wait(seconds)
     ticker.stop()
+    wakeful.release()
     print(json.dumps((np.diff(times) / 1e6).tolist()))
 
 
