@@ -3,6 +3,9 @@
 ``fine`` (or anything else): from the observed state, +0.1 rad/s on both joints. ``nan``: a chunk with a NaN.
 ``short``: a chunk of another horizon.
 ``sleep S``, ``reject WHY``, ``kill SIGNAL``, ``raise bug``: as in fake_engine.
+
+The checkpoint says how it loads: ``broken...``: not at all; ``slow S``: within S s; ``act S``: it finds that one
+observation takes S s.
 """
 import time
 
@@ -48,6 +51,7 @@ def make(options, emit):
         raise ValueError(f'weights of {options.checkpoint} are damaged')
     if options.checkpoint.startswith('slow'):
         time.sleep(float(options.checkpoint.partition(' ')[2]))
+    act_s = float(options.checkpoint.partition(' ')[2]) if options.checkpoint.startswith('act') else 0.001
     return ArmEngine(options, emit), Ready(
         model='fake arm', cameras=('front', 'wrist'), state_dim=2, action_dim=2, horizon=HORIZON, dtype='float32',
-        device='cpu', kv_bytes_capacity=0, load_s=0.0, act_s=0.001)
+        device='cpu', kv_bytes_capacity=0, load_s=0.0, act_s=act_s)

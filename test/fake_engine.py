@@ -35,6 +35,8 @@ class FakeEngine:
         return bool(self.requests and self.cycles)
 
     def ask(self, ask):
+        if ask.request_id:
+            self.cancel(ask.request_id)
         self.requests[ask.request_id] = [ask, 0]
 
     def cancel(self, request_id=''):

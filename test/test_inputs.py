@@ -53,7 +53,7 @@ def kinds(inputs, seconds=0.0, skew=0.25):
 def test_each_picture_arrives_under_its_own_name():
     inputs = fed()
     assert not kinds(inputs)
-    snapshot, problems = inputs.snapshot(T0)
+    snapshot, problems = inputs.snapshot(T0, T0)
     assert not problems and list(snapshot.images) == list(COLOURS), 'in the order of the contract'
     for name, colour in COLOURS.items():
         assert (snapshot.images[name] == colour).all()
@@ -62,23 +62,23 @@ def test_each_picture_arrives_under_its_own_name():
 
 def test_the_stamp_is_that_of_the_newest_input():
     inputs = fed({'left': at(0.1)})
-    assert inputs.snapshot(T0)[0].stamp == at(0.1)
-    assert inputs.snapshot(T0)[0].image_stamps == {'base': T0, 'left': at(0.1), 'right': T0}
+    assert inputs.snapshot(T0, T0)[0].stamp == at(0.1)
+    assert inputs.snapshot(T0, T0)[0].image_stamps == {'base': T0, 'left': at(0.1), 'right': T0}
 
 
 def test_without_stamps_the_clock_serves_and_pictures_are_still_told_apart():
     inputs = fed(dict.fromkeys((*COLOURS, 'joints'), 0))
-    first = inputs.snapshot(at(3))[0]
+    first = inputs.snapshot(T0, at(3))[0]
     assert first.stamp == at(3) and first.image_stamps['left'] == T0
     inputs.image('left', picture(stamp=0), at(0.1))
-    assert inputs.snapshot(at(3))[0].image_stamps['left'] == at(0.1)
+    assert inputs.snapshot(T0, at(3))[0].image_stamps['left'] == at(0.1)
 
 
 def test_the_newest_picture_wins():
     inputs = fed()
     for step in range(1, 30):
         inputs.image('base', picture((step, 0, 0), at(step / 30)), at(step / 30))
-    assert inputs.snapshot(T0)[0].images['base'][0, 0, 0] == 29
+    assert inputs.snapshot(at(1), at(1))[0].images['base'][0, 0, 0] == 29
 
 
 @pytest.mark.parametrize('required', [True, False])
@@ -86,7 +86,7 @@ def test_a_picture_that_cannot_be_decoded_blocks_only_if_it_is_needed(required):
     cameras = [{'name': 'base', 'topic': 'base/image'}, {'name': 'left', 'topic': 'left/image', 'required': required}]
     inputs = fed(cameras=cameras)
     inputs.image('left', picture(encoding='32FC1'), T0)
-    snapshot, (problem,) = inputs.snapshot(T0)
+    snapshot, (problem,) = inputs.snapshot(T0, T0)
     assert problem.blocking == required and 'camera left on left/image' in str(problem) and '32FC1' in str(problem)
     assert snapshot is None if required else list(snapshot.images) == ['base']
 
@@ -94,13 +94,49 @@ def test_a_picture_that_cannot_be_decoded_blocks_only_if_it_is_needed(required):
 def test_no_camera_at_all_is_no_observation():
     inputs = Inputs(contract(cameras=[{'name': 'base', 'topic': 'base/image', 'required': False}]))
     inputs.joint_state('joint_states', joint_state(), T0)
-    assert inputs.snapshot(T0)[0] is None
+    assert inputs.snapshot(T0, T0)[0] is None
+
+
+def optional():
+    """Cameras of which one may fail."""
+    return [{'name': 'base', 'topic': 'base/image'},
+            {'name': 'left', 'topic': 'left/image', 'required': False}]
+
+
+@pytest.mark.parametrize('stamp, seconds', [(T0, 0.6), (at(-1.0), 0.0)], ids=['dead', 'late'])
+def test_a_camera_that_may_fail_is_left_out_while_it_does(stamp, seconds):
+    inputs = fed({'left': stamp}, cameras=optional())
+    inputs.image('base', picture(stamp=at(seconds)), at(seconds))
+    inputs.joint_state('joint_states', joint_state(stamp=at(seconds)), at(seconds))
+    problem, = inputs.problems(at(seconds), at(seconds), 0.25)
+    assert not problem.blocking and 'camera left' in str(problem)
+    assert list(inputs.snapshot(at(seconds), at(seconds))[0].images) == ['base']
+    inputs.image('left', picture(stamp=at(seconds)), at(seconds))
+    assert list(inputs.snapshot(at(seconds), at(seconds))[0].images) == ['base', 'left']
+
+
+def test_a_note_hides_nothing_that_keeps_the_robot_from_moving():
+    inputs = fed({'base': at(-0.3)}, cameras=optional())
+    inputs.cameras['left'].freshness.received = None
+    assert kinds(inputs) == ['missing', 'skew']
+    inputs = fed()
+    for publisher in 'ab':
+        inputs.joint_state('joint_states', joint_state(1e9), T0, publisher)
+    assert kinds(inputs) == ['conflict', 'implausible']
+
+
+def test_a_stamp_that_is_not_trusted_does_not_tell_pictures_apart():
+    cameras = [{'name': 'base', 'topic': 'base/image', 'trust_stamp': False}]
+    inputs = fed({'base': at(-900)}, cameras=cameras)
+    first = inputs.snapshot(T0, T0)[0].image_stamps['base']
+    inputs.image('base', picture(stamp=at(-900)), at(0.1))  # the driver's clock stands still
+    assert inputs.snapshot(at(0.1), at(0.1))[0].image_stamps['base'] != first
 
 
 def test_transforms_of_the_contract_are_applied():
     steps = [{'rotate': 90}, {'crop': [0, 1, 2, 3]}]
     inputs = fed(cameras=[{'name': 'base', 'topic': 'base/image', 'transforms': steps}])
-    assert inputs.snapshot(T0)[0].images['base'].shape == (3, 2, 3)
+    assert inputs.snapshot(T0, T0)[0].images['base'].shape == (3, 2, 3)
 
 
 def test_inputs_that_show_different_moments_are_named():

@@ -11,6 +11,7 @@ pytest.importorskip('rclpy')
 
 from arm_engine import HORIZON, JOINTS, PERIOD, SPEED  # noqa: E402
 from lifecycle_msgs.msg import Transition  # noqa: E402
+from lifecycle_msgs.srv import ChangeState  # noqa: E402
 from rcl_interfaces.srv import DescribeParameters, GetParameters  # noqa: E402
 from ros_helpers import Robot, jtc_faults, seconds  # noqa: E402
 from std_msgs.msg import Float64MultiArray, String  # noqa: E402
@@ -156,6 +157,19 @@ def test_what_is_no_position_never_reaches_the_position_topic(arm, semantics):
     assert robot.chunks[0].semantics == semantics and not robot.actions
 
 
+def test_an_engine_that_is_slow_by_its_own_account_is_not_said_to_hang(arm):
+    robot = arm(checkpoint='"act 1.5"', instruction='"sleep 1.5"')
+    robot.peer.wait_for(lambda: robot.chunks, what='a chunk')
+    assert not robot.count('no sign of life')
+
+
+def test_a_quicker_pace_does_not_wait_for_the_slow_one(arm):
+    robot = arm(cycle_rate_hz=0.05)
+    robot.peer.wait_for(lambda: robot.chunks, what='the first chunk')
+    assert robot.set('cycle_rate_hz', 10.0) == (True, '')
+    robot.peer.wait_for(lambda: len(robot.chunks) > 3, 10.0, 'chunks long before 20 s')
+
+
 # --- speech ------------------------------------------------------------------------------------------------------
 def test_a_question_is_answered_while_actions_go_on(shared):
     robot = shared
@@ -196,6 +210,25 @@ def test_a_request_that_makes_no_sense_is_refused_with_the_reason(shared, fields
     assert token.finish_reason == 'error' and expected in token.detail
 
 
+def test_a_request_takes_the_place_of_the_one_of_its_id_even_if_it_makes_no_sense(shared):
+    robot = shared
+    request = robot.ask()
+
+    def heard():
+        return [token for token in robot.speech if token.request_id == request]
+
+    robot.peer.wait_for(heard)
+    robot.ask('again? ', request_id=request)
+    robot.peer.wait_for(lambda: any(a.is_final and not b.is_final for a, b in zip(heard(), heard()[1:])))
+    robot.ask('', request_id=request)
+    robot.peer.wait_for(lambda: sum(token.is_final for token in heard()) == 3)
+    robot.answer(robot.ask(max_tokens=3))  # whatever the engine still said of the others has arrived by now
+    tokens = heard()
+    assert [token.finish_reason for token in tokens if token.is_final] == ['cancelled', 'cancelled', 'error']
+    assert all(b.sequence == (0 if a.is_final else a.sequence + 1) for a, b in zip(tokens, tokens[1:]))
+    assert tokens[-1].is_final and 'seed is empty' in tokens[-1].detail
+
+
 def test_a_request_without_an_id_is_given_one(shared):
     shared.ask(request_id='', max_tokens=2, channel='anonymous')
     shared.peer.wait_for(lambda: any(token.request_id and token.is_final and token.channel == 'anonymous'
@@ -228,6 +261,8 @@ def test_the_whole_lifecycle_and_again(arm):
     assert robot.state() == 'unconfigured'
     for _ in range(2):
         assert robot.change_state(Transition.TRANSITION_CONFIGURE) and robot.state() == 'inactive'
+        refused, = robot.answer(robot.ask())
+        assert refused.finish_reason == 'error' and refused.detail == 'the node is not active'
         before = len(robot.actions)
         assert robot.change_state(Transition.TRANSITION_ACTIVATE)
         robot.moves()
@@ -257,6 +292,31 @@ def test_services_answer_while_the_model_loads(arm):
     request = GetParameters.Request(names=['publish_rate_hz'])
     values = robot.peer.call(GetParameters, f'{robot.namespace}/oxygen/get_parameters', request).values
     assert values[0].double_value == 50.0
+
+
+def test_parameters_that_change_while_the_model_loads_are_applied_or_refused(arm):
+    robot = arm(checkpoint='"slow 4"', **{'speech.max_tokens': 40, 'speech.narration.every_cycles': 0})
+    robot.says('loading')
+    good, reason = robot.set('speech.max_tokens', 50)
+    assert not good and 'at most 40' in reason
+    assert robot.set('speech.max_tokens', 4) == (True, '')
+    assert not robot.count('ready: '), 'all of that before it was loaded'
+    robot.moves()
+    assert len(robot.answer(robot.ask())) == 4
+    assert robot.set('speech.max_tokens', 40) == (True, ''), 'the memory is there'
+
+
+def test_of_two_that_configure_at_once_none_makes_the_other_load_again(arm):
+    robot = arm(autostart=False, checkpoint='"broken later"')
+    robot.state()
+    client = robot.peer.node.create_client(ChangeState, f'{robot.namespace}/oxygen/change_state')
+    assert client.wait_for_service(20.0)
+    request = ChangeState.Request(transition=Transition(id=Transition.TRANSITION_CONFIGURE))
+    answers = [client.call_async(request) for _ in range(2)]
+    robot.peer.wait_for(lambda: all(answer.done() for answer in answers))
+    assert not any(answer.result().success for answer in answers)
+    assert robot.count('loading broken') == 1 and robot.count('cannot configure') == 1
+    assert robot.state() == 'unconfigured'
 
 
 def test_services_answer_while_the_model_thinks(arm):

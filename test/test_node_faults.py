@@ -16,10 +16,12 @@ from hypothesis import HealthCheck, given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from lifecycle_msgs.msg import Transition  # noqa: E402
 from rclpy.qos import QoSProfile, ReliabilityPolicy, qos_profile_sensor_data  # noqa: E402
-from ros_helpers import Robot, arms, write_contract  # noqa: E402
+from ros_helpers import LATCHED, Robot, arms, write_contract  # noqa: E402
 from rosgraph_msgs.msg import Clock  # noqa: E402
 from sensor_msgs.msg import CompressedImage, Image, JointState  # noqa: E402
 from std_msgs.msg import String  # noqa: E402
+from std_srvs.srv import SetBool  # noqa: E402
+from trajectory_msgs.msg import JointTrajectory  # noqa: E402
 
 from oxygen_ros.msg import SpeechRequest  # noqa: E402
 
@@ -110,6 +112,36 @@ def test_nothing_moves_when_the_fault_is_there_from_the_start(unconfigured, faul
     beats = len(robot.status)
     robot.peer.wait_for(lambda: len(robot.status) >= beats + 2)
     assert not robot.actions and not robot.chunks
+
+
+def test_a_fault_is_noticed_between_two_observations_too(arm):
+    robot = arm(cycle_rate_hz=0.05)
+    robot.peer.wait_for(lambda: robot.chunks, what='a chunk')
+    spoil_joint(robot.robot)
+    robot.says('position is nan', 10.0)  # long before the next one
+
+
+def test_nothing_is_said_about_what_the_robot_does_not_see(shared):
+    robot = shared
+    break_camera(robot.robot)
+    robot.stands_still()
+    refused, = robot.answer(robot.ask())
+    assert refused.finish_reason == 'error' and re.search(r'camera wrist on \S+: nothing received', refused.detail)
+    mend(robot.robot)
+    robot.moves()
+    assert robot.answer(robot.ask(max_tokens=2))[-1].finish_reason == 'length'
+
+
+def test_a_chunk_that_was_rejected_is_forgotten_when_a_good_one_comes_while_the_node_is_paused(shared):
+    robot, over = shared, shared.count('rejected is over')
+    robot.robot.task('reject too dark')
+    robot.stands_still()
+    pause = f'{robot.namespace}/pause'
+    assert robot.peer.call(SetBool, pause, SetBool.Request(data=True)).success
+    robot.robot.task('fine')
+    robot.peer.wait_for(lambda: robot.count('rejected is over') > over)
+    assert robot.peer.call(SetBool, pause, SetBool.Request(data=False)).success
+    robot.moves()
 
 
 def test_finish_lets_the_chunk_run_out_and_then_is_silent(arm):
@@ -206,6 +238,14 @@ def test_the_engine_may_be_killed_and_comes_back(arm):
     assert cycles == sorted(cycles), 'counters go on over the restart'
 
 
+def test_an_engine_that_dies_under_an_inactive_node_is_said(unconfigured):
+    robot = unconfigured
+    assert robot.change_state(Transition.TRANSITION_CONFIGURE)
+    os.kill(engine_of(robot).pid, signal.SIGKILL)
+    robot.says('engine: the engine process was ended by SIGKILL')
+    robot.says('the engine is back')
+
+
 def test_an_engine_that_hangs_is_said_long_before_it_is_replaced(arm):
     robot = arm(hang_timeout_s=60.0)
     robot.moves()
@@ -279,6 +319,9 @@ def test_time_that_goes_back_drops_everything_and_goes_on(arm):
     assert robot.chunks[-1].header.stamp.sec < 50
     have = len(robot.diagnostics)
     robot.peer.wait_for(lambda: len(robot.diagnostics) > have + 1, what='diagnostics while the clock stands still')
+    rates = [float(value.value) for message in robot.diagnostics for status in message.status
+             for value in status.values if value.key == 'rate_hz']
+    assert rates and min(rates) >= 0.0
 
 
 @pytest.mark.parametrize('reliability', [ReliabilityPolicy.BEST_EFFORT, ReliabilityPolicy.RELIABLE])
@@ -293,6 +336,17 @@ def test_an_incompatible_qos_is_said_and_shown(arm):
     robot.peer.wait_for(lambda: 'incompatible RELIABILITY' in robot.status_of(
         f'camera front on {robot.namespace}/front/image').message)
     assert not robot.actions
+    mended = robot.peer.publisher(Image, f'{robot.namespace}/front/image')
+    image = Image(height=8, width=8, encoding='rgb8', step=24, data=array('B', bytes(192)))
+    robot.peer.wait_for(lambda: mended.publish(image) or 'incompatible' not in robot.status_of(
+        f'camera front on {robot.namespace}/front/image').message, what='no more complaint once pictures come')
+
+
+def test_a_subscriber_of_another_qos_is_said_without_alarm(arm):
+    robot = arm(robot=False)
+    robot.peer.listen(JointTrajectory, f'{robot.namespace}/actions', LATCHED)
+    robot.says(r'WARN\S* .*/actions: a subscriber wants another DURABILITY and gets no message')
+    assert 'qos_overrides' not in robot.node.output
 
 
 # --- rubbish -----------------------------------------------------------------------------------------------------

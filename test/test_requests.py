@@ -9,8 +9,8 @@ def speech(request_id='a', sequence=0, text='x', final=False, reason='', channel
 
 def test_a_request_without_an_id_is_given_a_new_one_each_time():
     requests = Requests()
-    assert requests.open(Ask('', 's')).request_id != requests.open(Ask('', 's')).request_id
-    assert len(requests) == 2
+    assert requests.named(Ask('', 's')).request_id != requests.named(Ask('', 's')).request_id
+    assert requests.named(Ask('mine', 's')).request_id == 'mine'
 
 
 def test_ending_everything_gives_each_request_its_last_message_in_sequence():
@@ -34,12 +34,35 @@ def test_the_engines_own_last_message_does_not_come_a_second_time():
     assert requests.take(speech()) is not None, 'the id is free again'
 
 
-def test_an_id_used_again_after_ending_is_heard():
+def test_what_is_left_of_a_request_that_was_ended_is_not_taken_for_the_next_of_its_id():
     requests = Requests()
     requests.open(Ask('a', 's'))
     requests.end_all('cancelled', '')
     requests.open(Ask('a', 's'))
-    assert requests.take(speech()) is not None
+    assert len(requests) == 1
+    assert requests.take(speech(sequence=1)) is None
+    assert requests.take(speech(sequence=2, final=True, reason='cancelled')) is None, 'of the one before'
+    assert requests.take(speech(final=True, reason='stop')) is not None and len(requests) == 0
+
+
+def test_a_request_that_takes_the_place_of_another_outlives_its_end():
+    requests = Requests()
+    requests.open(Ask('a', 's'))
+    requests.take(speech(sequence=0))
+    requests.open(Ask('a', 's'))
+    assert requests.take(speech(sequence=1, final=True, reason='cancelled')) is not None
+    assert len(requests) == 1
+    last, = requests.end_all('cancelled', 'why')
+    assert last.sequence == 0, 'that of the new one, of which nothing was heard'
+
+
+def test_the_requests_of_one_id_can_be_ended_alone():
+    requests = Requests()
+    requests.open(Ask('a', 's'))
+    requests.open(Ask('b', 's'))
+    assert [last.request_id for last in requests.end('a', 'cancelled', '')] == ['a']
+    assert not requests.end('a', 'cancelled', '') and not requests.end('nobody', 'cancelled', '')
+    assert len(requests) == 1 and requests.take(speech(final=True, reason='cancelled')) is None
 
 
 def said(requests, request_id, text, channel, again=False, reason='stop'):
@@ -62,8 +85,16 @@ def test_who_asks_is_always_answered():
         assert said(requests, request_id, 'on the left', 'question') == 'on the left'
 
 
+def test_nothing_is_kept_of_channels_that_anybody_may_name():
+    requests = Requests()
+    for number in range(10):
+        requests.open(Ask('a', 's', f'channel {number}'))
+        said(requests, 'a', 'text', f'channel {number}')
+    assert not requests._said and not requests._unfinished
+
+
 def test_what_was_cut_short_or_is_empty_is_not_said():
     requests = Requests()
     assert said(requests, 'a', 'half a sen', 'narration', reason='cancelled') == ''
     assert said(requests, 'b', '  ', 'narration') == ''
-    assert requests.news(speech(final=False), False) == ''
+    assert requests.news(requests.take(speech('c', text='more to come')), False) == ''

@@ -86,7 +86,9 @@ def test_speech_stops_for_an_announced_observation_and_goes_on_if_it_does_not_co
     loop.pipe.send(Ask('q', ''))
     loop.observe(1, deadline)
     loop.run()
+    patience = time.monotonic() + 30.0
     while not any(given == 0 for given, _ in loop.engine.spoke):
+        assert time.monotonic() < patience, 'it never spoke freely'
         time.sleep(0.01)
     first = next(when for given, when in loop.engine.spoke if given == 0)
     assert loop.engine.spoke[0][0] == deadline
@@ -113,6 +115,7 @@ def test_one_report_follows_each_cycle_and_a_heartbeat_the_silence(loop):
     loop.observe(1)
     loop.events.wait(Report, heartbeat=False, cycles=1)
     loop.events.wait(Report, count=2, heartbeat=True, cycles=1)
+    assert all(report.memory_bytes > 1e6 for report in loop.events.of(Report, heartbeat=True))
     assert len(loop.events.of(Report, heartbeat=False, cycles=1)) == 1
 
 

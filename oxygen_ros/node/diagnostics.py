@@ -59,6 +59,7 @@ class Diagnostics:
                ) -> DiagnosticStatus:
         before, then = self._counts.get(source, (count, now))
         self._counts[source] = count, now
+        before = before if before <= count else 0  # counted anew, as after a jump of time
         rate = (count - before) * SECOND / (now - then) if now > then else 0.0
         age = f'{(now - received) / SECOND:.3f}' if received else 'never received'
         return self._status(source, [p for p in problems if p.source == source], f'{rate:.1f} Hz',

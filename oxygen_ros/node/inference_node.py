@@ -51,6 +51,7 @@ class InferenceNode(LifecycleNodeMixin, Node):
         LifecycleNodeMixin.__init__(self, callback_group=waiting)
         self._make_engine = make_engine
         self._contract: Contract | None = None
+        self._most_tokens: int | None = None        # of a request, in the memory of the engine
         self._engine: Supervisor | None = None
         self._answer: Ready | Failed | None = None  # of the engine that is being loaded
         self._answered = threading.Event()
@@ -89,14 +90,17 @@ class InferenceNode(LifecycleNodeMixin, Node):
     # --- loading -------------------------------------------------------------------------------------------------
     async def _start(self) -> None:
         self._starter.cancel()
-        await self._load()
-        if self.state == 'unconfigured' and self.trigger_configure() == TransitionCallbackReturn.SUCCESS:
+        if not await self._load() or self.state != 'unconfigured':
+            return
+        if self.trigger_configure() == TransitionCallbackReturn.SUCCESS:
             self.trigger_activate()
 
     async def _on_change_state(self, request, response):
         wanted = request.transition.label or request.transition.id
         if self.state == 'unconfigured' and wanted in ('configure', Transition.TRANSITION_CONFIGURE):
-            await self._load()
+            if not await self._load():
+                response.success = False
+                return response
         # Asked for what is impossible, Jazzy's rclpy raises instead of answering.
         if all(wanted not in transition[:2] for transition in self._state_machine.available_transitions):
             self.get_logger().warning(f'no transition {wanted!r} from the state {self.state!r}')
@@ -104,13 +108,18 @@ class InferenceNode(LifecycleNodeMixin, Node):
             return response
         return self._change_state(request, response)
 
-    async def _load(self) -> None:
-        """Wait until the engine has answered; whatever went wrong is reported by the transition that follows."""
+    async def _load(self) -> bool:
+        """Wait until the engine has answered; whatever went wrong is reported by the transition that follows.
+
+        False: no transition may follow, for the engine is gone. Another request waited for it too, and went first.
+        """
         try:
             self._begin_loading()
         except Exception:
-            return
+            return True
+        engine = self._engine
         await self._loading
+        return self._engine is engine
 
     def _begin_loading(self) -> None:
         if self._engine is not None:
@@ -119,6 +128,7 @@ class InferenceNode(LifecycleNodeMixin, Node):
         contract = load_contract(share('config/tabletop_contract.yaml') if path == 'tabletop' else path)
         options = self.parameters.engine_options(contract.checkpoint)
         self._contract, self._answer, self._loading = contract, None, Future()
+        self._most_tokens = options.max_tokens
         self._answered.clear()
         self.get_logger().info(f'loading {options.checkpoint} for {contract.robot}')
         room = len(contract.cameras) * MOST_PIXELS * 3  # bytes; memory is taken only where pictures are written
@@ -163,6 +173,7 @@ class InferenceNode(LifecycleNodeMixin, Node):
         if found := contract.mismatches(answer.cameras, answer.state_dim, answer.action_dim):
             raise ContractError(f'contract {self.parameters.contract} does not fit the checkpoint: {"; ".join(found)}')
         self.session = Session(self, contract, engine, answer)
+        engine.send(self.parameters.speech.configure())  # they may have changed while it was loaded
         settle()
         self.get_logger().info(f'ready: {answer.model}')
 
@@ -214,7 +225,7 @@ class InferenceNode(LifecycleNodeMixin, Node):
         self._wakeful.release()
         if self.session is not None:
             self.session.deactivate('the node was stopped')
-        engine, self._engine = self._engine, None
+        engine, self._engine, self._most_tokens = self._engine, None, None
         if engine is not None:
             engine.stop()
         if not self._loading.done():
@@ -240,7 +251,10 @@ class InferenceNode(LifecycleNodeMixin, Node):
 
     # --- parameters, time, diagnostics ---------------------------------------------------------------------------
     def _veto(self, wanted: NodeParameters) -> str:
-        return self.session.veto(wanted) if self.session is not None else ''
+        """Why a change of parameters is impossible although it is valid; '' = it is not."""
+        if self._most_tokens is not None and wanted.speech.max_tokens > self._most_tokens:
+            return f'speech.max_tokens: at most {self._most_tokens}, the start value for which memory was reserved'
+        return ''
 
     def _apply(self, old: NodeParameters, new: NodeParameters) -> None:
         if self.session is not None:

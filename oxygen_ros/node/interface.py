@@ -31,11 +31,12 @@ def _qos(depth: int, reliable: bool = True, latched: bool = False) -> QoSProfile
 
 
 class Interface:
-    """Made at configure, destroyed at cleanup. Publishers are silent unless the node is active.
+    """Made at configure, destroyed at cleanup. Publishers are silent unless the node is active, but for ``speech``: who
+    asks an inactive node is told so.
 
     Inputs are best effort, so that any publisher matches; their QoS may be overridden by the usual parameters
-    (``qos_overrides.<topic>.subscription.reliability`` and so on). ``mismatches`` holds topics whose other end asks
-    for a QoS that cannot be met.
+    (``qos_overrides.<topic>.subscription.reliability`` and so on). ``mismatches`` holds topics on which a
+    publisher was found whose QoS does not match, and from which nothing came since.
     """
 
     def __init__(self, node: InferenceNode, session: Session) -> None:
@@ -43,11 +44,12 @@ class Interface:
         self.mismatches: dict[str, str] = {}
         self.actions = self._publisher(JointTrajectory, 'actions', _qos(1))
         self.action_chunk = self._publisher(ActionChunk, 'action_chunk', _qos(2))
-        self.speech = self._publisher(SpeechToken, 'speech', _qos(_UTTERANCE))
+        self.speech = node.create_publisher(SpeechToken, 'speech', _qos(_UTTERANCE),
+                                            event_callbacks=self._reader_events('speech'))
         self.said = self._publisher(String, 'said', _qos(10))
         self.status = self._publisher(EngineStatus, 'status', _qos(10))
         self.markers = self._publisher(MarkerArray, 'markers', _qos(1, latched=True))
-        self._publishers = [self.actions, self.action_chunk, self.speech, self.said, self.status, self.markers]
+        self._publishers = [self.actions, self.action_chunk, self.said, self.status, self.markers]
         self.commands = None
         if node.parameters.forward_commands:
             self.commands = self._publisher(Float64MultiArray, 'commands', _qos(1))
@@ -56,7 +58,7 @@ class Interface:
         self._subscriptions = []
         for camera in contract.cameras:
             self._input(CompressedImage if camera.compressed else Image, camera.topic,
-                        partial(self._image, camera.name), _qos(1, reliable=False))
+                        self._image(camera.name, camera.topic), _qos(1, reliable=False))
         for topic in contract.joint_topics:
             # Deeper than 1: arm and gripper may each send their part on the same topic.
             self._input(JointState, topic.topic, self._joint_state(topic.topic), _qos(10, reliable=False))
@@ -75,36 +77,55 @@ class Interface:
     def destroy(self) -> None:
         for publisher in self._publishers:
             self._node.destroy_lifecycle_publisher(publisher)
+        self._node.destroy_publisher(self.speech)
         for subscription in self._subscriptions:
             self._node.destroy_subscription(subscription)
         for service in self._services:
             self._node.destroy_service(service)
 
     def _publisher(self, kind: type, topic: str, qos: QoSProfile):
-        return self._node.create_lifecycle_publisher(kind, topic, qos, event_callbacks=PublisherEventCallbacks(
-            incompatible_qos=partial(self._mismatch, topic), use_default_callbacks=False))
+        return self._node.create_lifecycle_publisher(kind, topic, qos, event_callbacks=self._reader_events(topic))
 
-    def _subscribe(self, kind: type, topic: str, callback, qos: QoSProfile, **options) -> None:
+    def _reader_events(self, topic: str) -> PublisherEventCallbacks:
+        return PublisherEventCallbacks(incompatible_qos=partial(self._reader_differs, topic),
+                                       use_default_callbacks=False)
+
+    def _subscribe(self, kind: type, topic: str, callback, qos: QoSProfile, remedy: str = 'make them equal', **options
+                   ) -> None:
         self._subscriptions.append(self._node.create_subscription(
             kind, topic, callback, qos, event_callbacks=SubscriptionEventCallbacks(
-                incompatible_qos=partial(self._mismatch, topic), use_default_callbacks=False), **options))
+                incompatible_qos=partial(self._writer_differs, topic, remedy), use_default_callbacks=False), **options))
 
     def _input(self, kind: type, topic: str, callback, qos: QoSProfile) -> None:
-        self._subscribe(kind, topic, callback, qos, qos_overriding_options=QoSOverridingOptions.with_default_policies())
+        self._subscribe(kind, topic, callback, qos, 'make them equal, or set qos_overrides of this topic',
+                        qos_overriding_options=QoSOverridingOptions.with_default_policies())
 
-    def _image(self, name: str, message) -> None:
-        self._session.inputs.image(name, message, time.monotonic_ns())
+    def _image(self, name: str, topic: str):
+        resolved = self._node.resolve_topic_name(topic)
+
+        def store(message) -> None:
+            self.mismatches.pop(resolved, None)
+            self._session.inputs.image(name, message, time.monotonic_ns())
+        return store
 
     def _joint_state(self, topic: str):
+        resolved = self._node.resolve_topic_name(topic)
+
         def store(message: JointState, info) -> None:
+            self.mismatches.pop(resolved, None)
             gid = info.get('publisher_gid')
             self._session.inputs.joint_state(topic, message, time.monotonic_ns(), str(gid) if gid else None)
         return store
 
-    def _mismatch(self, topic: str, event) -> None:
+    def _writer_differs(self, topic: str, remedy: str, event) -> None:
         policy = qos_policy_name_from_kind(event.last_policy_kind)
         name = self._node.resolve_topic_name(topic)
         if name not in self.mismatches:
-            self._node.get_logger().error(f'{name}: the other end wants another {policy}, so no message passes: make '
-                                          'them equal, or set qos_overrides of this topic')
+            self._node.get_logger().error(f'{name}: the other end wants another {policy}, so no message passes: '
+                                          f'{remedy}')
         self.mismatches[name] = f'incompatible {policy}, {event.total_count} times'
+
+    def _reader_differs(self, topic: str, event) -> None:
+        policy = qos_policy_name_from_kind(event.last_policy_kind)
+        self._node.get_logger().warning(f'{self._node.resolve_topic_name(topic)}: a subscriber wants another {policy} '
+                                        'and gets no message: make them equal', throttle_duration_sec=5.0)

@@ -54,8 +54,10 @@ class Requests:
             del same[0]
             if not same:
                 del self._unfinished[speech.request_id]
-        request.newest = speech if not request.ended else request.newest
-        return None if request.ended else request
+        if request.ended:
+            return None
+        request.newest = speech
+        return request
 
     def end_all(self, reason: FinishReason, detail: str) -> list[Speech]:
         """A last message for every unfinished request; what the engine still says about them is dropped."""

@@ -1,7 +1,8 @@
 """Everything between configure and cleanup: one contract, one loaded engine, the cycle that joins them.
 
 All of it runs on the executor's thread, but for the ticker, which publishes `actions` whatever else happens. A timer of
-the same rate begins a cycle when one is due; events of the engine come as they are made, so that speech does not wait.
+the same rate looks at the inputs and begins a cycle when one is due. Events of the engine come as they are made, so
+that speech does not wait.
 """
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from oxygen_ros.contract import Contract
 from oxygen_ros.engine.wire import Ask, Cancel, Chunk, Failed, FromEngine, Ready, Rejected, Report, Reset, Speech
 from oxygen_ros.node import messages
 from oxygen_ros.node.bridge import choose_decoder
-from oxygen_ros.node.freshness import SECOND, Problem
+from oxygen_ros.node.freshness import SECOND, Problem, blocks
 from oxygen_ros.node.inputs import Inputs, Snapshot
 from oxygen_ros.node.interface import Interface
 from oxygen_ros.node.markers import Markers
@@ -54,7 +55,6 @@ class Session:
         self.requests, self.notices, self.totals, self.pace = Requests(), Notices(), EngineTotals(), Pace()
         self.paused = False
         self._instruction = node.parameters.instruction.strip() or contract.instruction.strip()
-        self._most_tokens = node.parameters.speech.max_tokens
         self._ticker: Ticker | None = None
         self._timer: Timer | None = None
         self._sequence = 0       # of the newest observation
@@ -62,9 +62,11 @@ class Session:
         self._sent: dict[int, np.ndarray] = {}   # observation -> its state, until its chunk is there
         self._next_cycle = 0
         self._troubles: dict[str, Problem] = {}  # found outside of the inputs, until they are over
+        self._unseen: list[Problem] = []         # what was wrong with the last snapshot
+        self._blind = ''                         # why nothing can be said about what the robot sees now
         self._moved = False
         self._heard = time.monotonic_ns()        # when the engine last gave a sign of life
-        self._latencies: deque[int] = deque(maxlen=10)
+        self._latencies = deque([round(model.act_s * SECOND)], maxlen=10)
         if node.parameters.robot_description:
             self.robot_model.read(node.parameters.robot_description)
 
@@ -76,6 +78,7 @@ class Session:
         self.totals.activate()
         self._barrier = self._sequence + 1
         self._next_cycle = time.monotonic_ns()
+        self._unseen, self._blind = [], ''
         self._start_ticker()
 
     def deactivate(self, why: str) -> None:
@@ -113,28 +116,22 @@ class Session:
                           blocking=False)
             self.markers.stop()
         self._moved = moves
-        if now >= self._next_cycle:
-            self._cycle(now)
+        self._look(now)
 
-    def _cycle(self, now: int) -> None:
-        """Look at the inputs; hand an observation to the engine when all is well and it is free."""
-        parameters, clock = self._node.parameters, self._node.clock_ns()
-        period = round(SECOND / parameters.cycle_rate_hz)
-        problems = [*self._troubles.values(), *self.robot_model.problems(),
-                    *self.inputs.problems(now, clock, parameters.max_skew_s)]
-        problems += self._silence(now)
+    def _look(self, now: int) -> None:
+        """At the inputs; hand an observation to the engine when all is well, one is due, and it is free."""
+        clock = self._node.clock_ns()
+        of_inputs = self.inputs.problems(now, clock, self._node.parameters.max_skew_s)
+        problems = [*self._troubles.values(), *self.robot_model.problems(), *of_inputs, *self._silence(now)]
         if not self._instruction:
             problems.append(Problem('task', 'empty', 'no instruction: publish one, or set the parameter instruction'))
-        thinking = self.engine.busy
-        if not thinking and not any(problem.blocking for problem in problems):
-            snapshot, found = self.inputs.snapshot(clock)
-            problems += found
-            if snapshot is not None:
-                problems += self._observe(snapshot, now, now + period)
-        if not thinking:  # else look again at the next tick: a slow engine sets the pace
-            self._next_cycle = max(self._next_cycle + period, now)
+        # A slow engine sets the pace, and what was wrong is over at once when it is mended.
+        if now >= self._next_cycle and not self.engine.busy and not blocks(problems):
+            self._unseen = self._observe(now, clock)
+        self._blind = next((str(problem) for problem in [*of_inputs, *self._unseen] if problem.blocking), '')
+        problems += self._unseen
         self._tell(problems, now)
-        if any(problem.blocking for problem in problems):
+        if blocks(problems):
             self._stop_moving()
 
     def _silence(self, now: int) -> list[Problem]:
@@ -156,7 +153,14 @@ class Session:
         for problem in over:
             self._log.info(f'{problem.source}: {problem.kind} is over')
 
-    def _observe(self, snapshot: Snapshot, now: int, deadline: int) -> list[Problem]:
+    def _observe(self, now: int, clock: int) -> list[Problem]:
+        """Begin a cycle; what is wrong with what there is to see."""
+        period = round(SECOND / self._node.parameters.cycle_rate_hz)
+        self._next_cycle = max(self._next_cycle + period, now)
+        snapshot, problems = self.inputs.snapshot(now, clock)
+        return problems if snapshot is None else problems + self._give(snapshot, now, now + period)
+
+    def _give(self, snapshot: Snapshot, now: int, deadline: int) -> list[Problem]:
         self._sequence += 1
         committed = None
         if self._node.parameters.real_time_chunking and not self.paused:
@@ -194,8 +198,9 @@ class Session:
             self._heard = time.monotonic_ns()
         match event:
             case Speech():
-                if (speech := self.requests.take(event)) is not None:
-                    self._publish_speech(speech)
+                if (request := self.requests.take(event)) is not None and self.active:
+                    self._publish_speech(event)
+                    self._say(self.requests.news(request, self._node.parameters.speech.say_unchanged))
             case Chunk():
                 self._on_chunk(event)
             case Report():
@@ -214,17 +219,21 @@ class Session:
                 self._trouble('engine', 'failed', event.why)
                 if self.active:
                     self._stop_moving()
+                else:
+                    self._log.error(f'engine: {event.why}')  # nobody else does
 
     def _on_chunk(self, chunk: Chunk) -> None:
         self._latencies.append(chunk.ready_ns - chunk.received_ns)
         state = self._sent.get(chunk.sequence)
-        if not self.active or self.paused or state is None or chunk.sequence < self._barrier:
+        if not self.active or state is None or chunk.sequence < self._barrier:
             return
         if fault := self._fault(chunk):
             self._on_rejected(Rejected(chunk.sequence, fault))
             return
         self._troubles.pop('observation', None)
         self._troubles.pop('motion', None)
+        if self.paused:
+            return
         self.interface.action_chunk.publish(messages.action_chunk(chunk, self.contract))
         now = time.monotonic_ns()
         if refused := self.motion.take(chunk, state, self.inputs.positions(), now):
@@ -278,15 +287,25 @@ class Session:
 
     def on_ask(self, message) -> None:
         try:
-            ask = self.requests.open(messages.ask(message))
-            detail = '' if self.active and self.engine.send(ask) else 'the node is not active or its engine not ready'
+            ask = self.requests.named(messages.ask(message))
+            if not self.active:
+                detail = 'the node is not active'
+            elif self._blind:
+                detail = f'the robot does not see what is asked about: {self._blind}'
+            else:
+                detail = '' if self.engine.send(ask) else 'its engine is not ready'
         except ValueError as error:
-            ask = self.requests.open(Ask(message.request_id, message.seed, message.channel or 'question'))
+            ask = self.requests.named(Ask(message.request_id, message.seed, message.channel or 'question'))
             detail = str(error)
-        if detail:
-            self._log.warning(f'request {ask.request_id[:_SHOWN]!r} refused: {detail}', throttle_duration_sec=5.0)
-            if (last := self.requests.take(refusal(ask, detail))) is not None:
-                self._publish_speech(last)
+        if not detail:
+            self.requests.open(ask)
+            return
+        self._log.warning(f'request {ask.request_id[:_SHOWN]!r} refused: {detail}', throttle_duration_sec=5.0)
+        # As with the engine, the same id again replaces the unfinished request of that id.
+        if replaced := self.requests.end(ask.request_id, 'cancelled', 'another request of this id was asked for'):
+            self.engine.send(Cancel(ask.request_id))
+        for last in (*replaced, refusal(ask, detail)):
+            self._publish_speech(last)
 
     def on_cancel(self, message) -> None:
         self.engine.send(Cancel(message.data))
@@ -305,17 +324,13 @@ class Session:
         response.success, response.message = True, 'paused' if self.paused else 'moving'
         return response
 
-    def veto(self, wanted: NodeParameters) -> str:
-        """Why a change of parameters is impossible although it is valid; '' = it is not."""
-        if wanted.speech.max_tokens > self._most_tokens:
-            return f'speech.max_tokens: at most {self._most_tokens}, the start value for which memory was reserved'
-        return ''
-
     def apply(self, old: NodeParameters, new: NodeParameters) -> None:
         """Parameters were changed."""
         if new.publish_rate_hz != old.publish_rate_hz and self.active:
             self._stop_ticker()
             self._start_ticker()
+        if new.cycle_rate_hz != old.cycle_rate_hz:
+            self._next_cycle = time.monotonic_ns()
         if new.speech != old.speech:
             self.engine.send(new.speech.configure())
         self.motion.set_blend(new.blend_s)
@@ -345,6 +360,8 @@ class Session:
     def _publish_speech(self, speech: Speech) -> None:
         stamp = self._node.clock_ns()
         self.interface.speech.publish(messages.speech_token(speech, stamp))
-        if text := self.requests.news(speech, self._node.parameters.speech.say_unchanged):
+
+    def _say(self, text: str) -> None:
+        if text:
             self.interface.said.publish(String(data=messages.sendable(text)))
             self.markers.said(text)

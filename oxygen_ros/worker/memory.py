@@ -1,7 +1,9 @@
-"""Memory that stays at hand."""
+"""Memory of this process: that it stays at hand, and how much it is."""
 from __future__ import annotations
 
 import ctypes
+import os
+from pathlib import Path
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3  # of glibc's malloc.h
 _KEPT, _LARGEST = 256 << 20, 32 << 20  # bytes
@@ -17,3 +19,8 @@ def keep_memory() -> None:
     if mallopt is not None:
         for option, size in ((_M_MMAP_THRESHOLD, _LARGEST), (_M_TRIM_THRESHOLD, _KEPT), (_M_TOP_PAD, _LARGEST // 2)):
             mallopt(option, size)
+
+
+def resident_bytes() -> int:
+    """Main memory in use."""
+    return int(Path('/proc/self/statm').read_text().split()[1]) * os.sysconf('SC_PAGE_SIZE')

@@ -20,7 +20,7 @@ from oxygen_ros.engine import wire
 from oxygen_ros.engine.options import EngineOptions
 from oxygen_ros.policy.observation import Observation
 from oxygen_ros.worker.images import ImageSlots
-from oxygen_ros.worker.memory import keep_memory
+from oxygen_ros.worker.memory import keep_memory, resident_bytes
 
 if TYPE_CHECKING:
     from oxygen_ros.engine.engine import Engine
@@ -72,7 +72,7 @@ class Worker:
             acted = self._act()
             self._speak()
             if acted or time.monotonic() >= self._report_at:
-                self._emit(replace(self._engine.report(), heartbeat=not acted))
+                self._emit(replace(self._engine.report(), memory_bytes=resident_bytes(), heartbeat=not acted))
                 self._report_at = time.monotonic() + HEARTBEAT_S
         self._engine.close()
 
@@ -171,6 +171,7 @@ def main() -> None:
 def serve(pipe: Connection, memory_fd: int) -> None:
     """Everything from the first message, which says what to build, to the last."""
     options, make, slot_bytes, slots = pipe.recv()
+    ready = None
     try:
         engine, ready = make(options, pipe.send)
         pipe.send(ready)
@@ -178,5 +179,7 @@ def serve(pipe: Connection, memory_fd: int) -> None:
     except (EOFError, ConnectionError):
         raise
     except Exception as error:
+        if ready is not None:   # a fault of ours; what keeps a model from being loaded is told in one line
+            traceback.print_exc()
         pipe.send(wire.Failed(explain(error), traceback.format_exc()))
         sys.exit(1)
