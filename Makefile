@@ -1,4 +1,4 @@
-# From a fresh clone, with Python 3.11 and build-essential: `make demo` and `make test`.
+# From a fresh clone, with Python 3.11, python3-venv and build-essential: `make demo` and `make test`.
 # Everything goes into $(VENV); nothing outside this folder is changed. `make test ROS=jazzy` uses the wheels of ROS 2
 # Jazzy instead of Kilted's, in an environment beside it.
 
@@ -44,8 +44,8 @@ install: $(STAMP)  ## create the environment and build, when something changed
 # into the same environment (no build isolation), so that the distribution that runs the messages also generates them.
 $(TOOLS): constraints.txt pyproject.toml cmake/ros_pins.py
 	@$(PYTHON) -c 'import sys, platform as p; \
-	  sys.exit(not ((3, 10) <= sys.version_info < (3, 14) and (p.system(), p.machine()) == ("Linux", "x86_64")))' \
-	  || { echo 'The ROS 2 wheels need Linux on x86_64 and Python 3.10 to 3.13: make PYTHON=python3.11 ...'; exit 1; }
+	  sys.exit(not ((3, 11) <= sys.version_info < (3, 14) and (p.system(), p.machine()) == ("Linux", "x86_64")))' \
+	  || { echo 'The pinned wheels need Linux on x86_64 and Python 3.11 to 3.13: make PYTHON=python3.11 ...'; exit 1; }
 	@command -v g++ >/dev/null || { echo 'The messages need a C++ compiler: apt install build-essential'; exit 1; }
 	@test -x $(BIN)/python || { echo '-- environment: $(VENV)'; $(PYTHON) -m venv $(VENV); }
 	@$(PYTHON) cmake/ros_pins.py $(ROS) > $(PINS)

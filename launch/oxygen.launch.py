@@ -5,23 +5,32 @@ from launch.substitutions import LaunchConfiguration, PathJoinSubstitution
 from launch_ros.actions import Node
 from launch_ros.substitutions import FindPackageShare
 
-# Arguments that, when given, take the place of the parameter of the same name in params_file.
+# Arguments that, when given, take the place of a parameter in params_file: argument -> (parameter, what it is).
 OVERRIDES = {
-    'contract': 'YAML file that ties the checkpoint to the robot: cameras, joints, units, limits',
-    'checkpoint': 'folder of the checkpoint, "tabletop", or "random:tiny" | "random:small" | "random:pi05"',
-    'autostart': '"true": configure and activate by itself; "false": wait for lifecycle transitions',
-    'use_sim_time': '"true": take the time from /clock',
+    'contract': ('contract', 'YAML file that ties the checkpoint to the robot: cameras, joints, units, limits'),
+    'checkpoint': ('checkpoint',
+                   'folder of the checkpoint, "tabletop", or "random:tiny" | "random:small" | "random:pi05"'),
+    'device': ('engine.device', 'where the model runs: "cpu", "cuda", "cuda:1"'),
 }
+# launch refuses any other word than WORDS for these: "yes" must not silently mean false.
+FLAGS = {
+    'autostart': 'true: configure and activate without being asked; false: wait for lifecycle transitions',
+    'use_sim_time': 'true: take the time from /clock',
+}
+WORDS = ['', 'true', 'false', 'True', 'False']
 
 
 def start_node(context):
-    given = {name: LaunchConfiguration(name).perform(context) for name in OVERRIDES}
-    flags = {name: given.pop(name).lower() == 'true' for name in ('autostart', 'use_sim_time') if given[name]}
-    overrides = {name: value for name, value in given.items() if isinstance(value, str) and value} | flags
+    def given(name):
+        return LaunchConfiguration(name).perform(context)
+
+    overrides = {parameter: given(name) for name, (parameter, _) in OVERRIDES.items() if given(name)}
+    overrides |= {name: given(name).lower() == 'true' for name in FLAGS if given(name)}
     return [Node(
         package='oxygen_ros', executable='oxygen_node', name='oxygen',
         namespace=LaunchConfiguration('namespace'),
-        parameters=[LaunchConfiguration('params_file'), overrides],
+        parameters=[LaunchConfiguration('params_file'), *filter(None, [overrides])],
+        remappings=[('actions', LaunchConfiguration('actions'))],
         arguments=['--ros-args', '--log-level', LaunchConfiguration('log_level')],
         output='screen', sigterm_timeout='10')]
 
@@ -33,7 +42,11 @@ def generate_launch_description():
         DeclareLaunchArgument('namespace', default_value='oxygen', description='namespace of all topics and services'),
         DeclareLaunchArgument('log_level', default_value='info',
                               description='debug | info | warn | error | fatal'),
+        DeclareLaunchArgument('actions', default_value='actions',
+                              description='topic of the trajectories: that of your controller'),
         *(DeclareLaunchArgument(name, default_value='', description=f'{what}; empty: as in params_file')
-          for name, what in OVERRIDES.items()),
+          for name, (_, what) in OVERRIDES.items()),
+        *(DeclareLaunchArgument(name, default_value='', choices=WORDS, description=f'{what}; empty: as in params_file')
+          for name, what in FLAGS.items()),
         OpaqueFunction(function=start_node),
     ])

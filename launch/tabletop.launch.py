@@ -22,7 +22,8 @@ def generate_launch_description():
                               description='"true": also show everything in RViz (needs rviz2, robot_state_publisher)'),
         Node(
             package='oxygen_ros', executable='tabletop_robot', name='tabletop_robot', namespace=namespace,
-            parameters=[params_file], remappings=[('joint_trajectory', 'actions')], output='screen'),
+            parameters=[params_file], output='screen',
+            remappings=[('joint_trajectory', LaunchConfiguration('actions', default='actions'))]),
         # The other arguments are those of oxygen.launch.py.
         IncludeLaunchDescription(
             PathJoinSubstitution([share, 'launch', 'oxygen.launch.py']),

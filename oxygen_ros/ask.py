@@ -9,6 +9,7 @@ from collections.abc import Callable
 import rclpy
 import tyro
 from rclpy.executors import SingleThreadedExecutor
+from rclpy.parameter import Parameter
 from std_msgs.msg import String
 
 from oxygen_ros.interrupts import interrupts
@@ -67,8 +68,10 @@ class _Conversation:
     def __init__(self, namespace: str, context: rclpy.Context, check: Callable[[], None]) -> None:
         self._check = check
         self._namespace = namespace.strip('/')
-        self._node = rclpy.create_node(f'ask_{uuid.uuid4().hex[:8]}', namespace=self._namespace, context=context,
-                                       start_parameter_services=False)
+        # Without services: their names would be new each time, so that no SROS 2 policy could allow them.
+        self._node = rclpy.create_node(
+            f'ask_{uuid.uuid4().hex[:8]}', namespace=self._namespace, context=context, start_parameter_services=False,
+            parameter_overrides=[Parameter('start_type_description_service', value=False)])
         self._executor = SingleThreadedExecutor(context=context)
         self._executor.add_node(self._node)
         self._ask = self._node.create_publisher(SpeechRequest, 'ask', 10)

@@ -1,6 +1,7 @@
 """``oxygen check``: does this checkpoint fit this robot? Says so before anything moves."""
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -50,19 +51,23 @@ class Findings:
         return table
 
 
-def check(path: tyro.conf.Positional[str], contract: Path | None = None, device: str = 'cpu',
+def check(path: tyro.conf.Positional[str] = '', contract: Path | None = None, device: str = 'cpu',
           dtype: Dtype = 'auto') -> int:
     """Tell whether a checkpoint can be served, and whether it fits a robot, before anything moves.
 
     Reads the files, compares them with the contract, loads the weights and makes a first chunk and a few words from a
-    grey picture. Exit code: 0 all is well, 1 something failed (one line each on stderr).
+    grey picture. Exit code: 0 all is well, 1 something failed (one line each on stderr), 2 there is nothing to check.
 
     Args:
-        path: folder of the checkpoint, "tabletop", or random:tiny, random:small, random:pi05.
+        path: folder of the checkpoint, "tabletop", or random:tiny, random:small, random:pi05; by default the one that
+            the contract names. When it names none, the contract alone is checked.
         contract: the YAML file that ties the checkpoint to the robot.
         device: where to load it: cpu, cuda, cuda:1, ...
         dtype: float32 or bfloat16; auto is float32 on the CPU and bfloat16 on CUDA.
     """
+    if not path and contract is None:
+        print('oxygen check: give the folder of a checkpoint, or --contract, or both', file=sys.stderr)
+        return 2
     findings = Findings()
     _check(findings, path, contract, device, dtype)
     Console().print(findings.table())
@@ -79,6 +84,11 @@ def _check(findings: Findings, path: str, contract_path: Path | None, device: st
         if contract_path is not None:
             contract = load_contract(contract_path)
             findings.add('contract', f'{contract_path}: {contract.robot}')
+            path = path or contract.checkpoint
+            if not path:
+                findings.add('checkpoint', 'none given, and the contract names none: only the contract was checked',
+                             'note')
+                return
         checkpoint = read(path)
     except (ContractError, CheckpointError) as error:
         findings.add('contract' if isinstance(error, ContractError) else 'checkpoint', str(error), 'FAIL')
@@ -175,7 +185,7 @@ def _out_of_range(contract: Contract, actions: Normaliser) -> Iterator[str]:
         slope, intercept = action.line
         low, high = sorted((ends[:, i] - intercept) / slope)
         inside = min(high, action.position[1]) - max(low, action.position[0])
-        if inside < 0.5 * (high - low) or inside < 0:
+        if inside < 0.5 * (high - low):
             yield (f'{action.joint} moved from {low:.3g} to {high:.3g} in the training (rad or m, by the contract), '
                    f'but its limits are {action.position[0]:.3g} to {action.position[1]:.3g}: check unit, scale and '
                    'offset')

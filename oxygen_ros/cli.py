@@ -6,6 +6,8 @@ import importlib
 import sys
 from typing import NamedTuple
 
+from oxygen_ros.missing import explained
+
 
 class Verb(NamedTuple):
     """``target`` is 'module:function', or 'module:DICT' of functions for a verb that has verbs of its own.
@@ -26,15 +28,6 @@ VERBS = {
     'tabletop': Verb('oxygen_ros.tabletop.cli:VERBS', 'make the data of the embedded robot, train it, evaluate it'),
 }
 
-# What to say when a library is missing: the usual cause is another Python than the one it was installed for.
-REMEDIES = {
-    'torch': "pip install 'torch>=2.6'",
-    'rclpy': 'source /opt/ros/$ROS_DISTRO/setup.bash, or in a virtual environment: pip install ros-rclpy',
-    'oxygen_ros.msg': 'the messages are not built: "colcon build" and source install/setup.bash, or "pip install ."',
-    'pybullet': 'pip install pybullet',
-    'matplotlib': 'pip install matplotlib',
-}
-
 
 def main(argv: list[str] | None = None) -> None:
     """Entry point of the console script and of ``ros2 run oxygen_ros oxygen``."""
@@ -52,16 +45,8 @@ def run(argv: list[str]) -> int:
         hint = f'did you mean "oxygen {close[0]}"?' if close else 'see "oxygen --help"'
         return _refuse(f'no verb {name!r}: {hint}')
     try:
-        return _call(name, rest) or 0
-    except ModuleNotFoundError as error:
-        missing = error.name or ''
-        remedy = REMEDIES.get(missing) or REMEDIES.get(missing.partition('.')[0])
-        if remedy is None:
-            if missing.partition('.')[0] == 'oxygen_ros':
-                raise  # our own fault, not the installation's
-            remedy = f'pip install {missing}'
-        return _refuse(f'{missing!r} is not installed for {sys.executable}.\n  {remedy}\n'
-                       '  If it is installed elsewhere, activate that environment first.')
+        with explained('oxygen'):
+            return _call(name, rest) or 0
     except KeyboardInterrupt:
         return 130
 

@@ -1,4 +1,8 @@
-"""What `oxygen bench ros` makes of what it measured."""
+"""`oxygen bench ros`: that it measures, and what it makes of it."""
+import json
+import subprocess
+import sys
+
 import pytest
 
 pytest.importorskip('rclpy')
@@ -27,3 +31,14 @@ def test_each_target_is_judged_under_its_own_load():
     loads = {'a core free': load(interval=23.0), 'all cores busy': load(interval=15.0, call=101.0),
              'cameras': load(transport=0.004)}
     assert not any(row['met'] for row in _judge(loads)['targets'])
+
+
+def test_a_short_run_measures_every_load(tmp_path):
+    figures = tmp_path / 'figures.json'
+    done = subprocess.run([sys.executable, '-c', 'from oxygen_ros.cli import main; main()', 'bench', 'ros',
+                           '--seconds', '1', '--json', str(figures)], capture_output=True, text=True, timeout=110)
+    assert done.returncode in (0, 1), done.stderr  # no target counts in a test
+    loads = json.loads(figures.read_text())['loads']
+    assert list(loads) == ['a core free', 'all cores busy', 'cameras']
+    for load in loads.values():
+        assert load['cycles']['model']['p50'] > 0 and load['cycles']['overhead']['p50'] > 0

@@ -61,6 +61,23 @@ def test_without_a_contract_the_checkpoint_alone_is_checked(capsys, folder):
     assert code == 0 and 'a first chunk' in out and 'semantics' not in out
 
 
+def test_without_a_checkpoint_the_contract_alone_is_checked(capsys, contract):
+    code, out, _ = check(capsys, '--contract', contract())
+    assert code == 0 and 'test arm' in out and 'only the contract was checked' in out
+    code, _, failures = check(capsys, '--contract', contract(lambda c: c['actions'][2].pop('position')))
+    assert code == 1 and 'joint2 has no limits' in failures[0]
+
+
+def test_the_checkpoint_that_the_contract_names_is_checked_too(capsys, folder, contract):
+    code, out, _ = check(capsys, '--contract', contract(lambda c: c.update(checkpoint=str(folder))))
+    assert code == 0 and 'a first chunk' in out
+
+
+def test_nothing_to_check_is_said(capsys):
+    assert run(['check']) == 2
+    assert 'give the folder of a checkpoint, or --contract' in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(('change', 'failure'), [
     (lambda c: c['cameras'][0].update(name='front'), 'the checkpoint does not know front'),
     (lambda c: c['state'].append(dict(joint='rail')), '9 entries, but the checkpoint reads 8'),

@@ -1,5 +1,6 @@
 """The program ``oxygen``: quick help, clear refusals, and `ask` against a node that answers over real DDS."""
 import importlib
+import os
 import re
 import subprocess
 import sys
@@ -33,17 +34,31 @@ def test_unknown_verb_is_refused_with_the_nearest_one(capsys):
     assert 'oxygen --help' in capsys.readouterr().err
 
 
-@pytest.mark.parametrize('missing', ['torch', 'rclpy', 'oxygen_ros.msg', 'pybullet'])
-def test_missing_library_is_named_with_the_interpreter_and_the_remedy(missing, monkeypatch, tmp_path, capsys):
+@pytest.mark.parametrize(('missing', 'remedy'), [
+    ('torch', "pip install 'torch>=2.6'"), ('pydantic', 'pip install pydantic'), ('yaml', 'pip install PyYAML'),
+    ('cv2', 'pip install opencv-python-headless'), ('PIL', 'pip install pillow'), ('rclpy', 'source /opt/ros/'),
+    ('sensor_msgs', 'pip install ros-sensor-msgs'), ('oxygen_ros.msg', 'the messages are not built')])
+def test_missing_library_is_named_with_the_interpreter_and_the_remedy(missing, remedy, monkeypatch, tmp_path, capsys):
     """Field failure 71: a console script runs under another Python than the one that has torch."""
     (tmp_path / 'needy.py').write_text(f'import {missing}\ndef verb() -> int:\n    return 0\n')
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(cli.VERBS, 'needy', cli.Verb('needy:verb', 'needs something'))
     monkeypatch.setitem(sys.modules, missing, None)     # makes "import" raise ModuleNotFoundError
     monkeypatch.delitem(sys.modules, 'needy', raising=False)
-    assert cli.run(['needy']) == 2
+    with pytest.raises(SystemExit) as end:
+        cli.run(['needy'])
     error = capsys.readouterr().err
-    assert repr(missing) in error and sys.executable in error and cli.REMEDIES[missing] in error
+    assert end.value.code == 2 and 'Traceback' not in error
+    assert repr(missing) in error and sys.executable in error and remedy in error
+
+
+def test_the_simulated_robot_without_its_libraries_says_the_same(tmp_path):
+    (tmp_path / 'pybullet.py').write_text('raise ModuleNotFoundError("no", name="pybullet")\n')
+    env = {**os.environ, 'PYTHONPATH': f'{tmp_path}:{os.environ.get("PYTHONPATH", "")}'}
+    robot = subprocess.run([sys.executable, '-m', 'oxygen_ros.tabletop.main'], capture_output=True, text=True, env=env,
+                           timeout=60)
+    assert robot.returncode == 2 and robot.stderr.startswith("tabletop_robot: 'pybullet' is not installed for ")
+    assert 'pip install pybullet' in robot.stderr and 'Traceback' not in robot.stderr
 
 
 def test_a_module_missing_from_our_own_package_is_not_blamed_on_the_installation(monkeypatch):
@@ -112,6 +127,17 @@ def test_ask_lets_no_model_command_the_terminal(start, answering):
     answering('red \x1b[2J cube\x07')
     assert asking.wait(10.0) == 0
     assert asking.output == 'red \ufffd[2J cube\ufffd'
+
+
+def test_ask_offers_no_service_that_a_policy_would_have_to_allow_by_its_random_name(start, peer, answering):
+    asking = _oxygen(start, 'ask', 'what?')
+    peer.wait_for(lambda: [n for n, _ in peer.node.get_node_names_and_namespaces() if n.startswith('ask_')], what='it')
+    name = next(n for n, _ in peer.node.get_node_names_and_namespaces() if n.startswith('ask_'))
+    answering('a ', reason='')
+    asking.wait_for_output('a ')
+    assert not peer.node.get_service_names_and_types_by_node(name, '/oxygen')
+    answering('a cube')
+    assert asking.wait(10.0) == 0
 
 
 def test_ask_tells_why_there_was_no_answer(start, answering):

@@ -2,6 +2,7 @@
 import json
 import os
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -134,8 +135,27 @@ def test_a_demo_that_cannot_be_reported_does_not_start(tmp_path, capsys):
     from oxygen_ros.demo import run
     assert run.demo(report=tmp_path / 'nowhere' / 'report.json') == 2
     assert f'no folder {tmp_path / "nowhere"}' in capsys.readouterr().err
+    assert run.demo(report=tmp_path) == 2
+    assert f'--report: {tmp_path} cannot be written' in capsys.readouterr().err
     assert run.demo(seconds=0.0) == 2
     assert 'at least 1' in capsys.readouterr().err
+
+
+def test_without_matplotlib_there_is_a_film_and_no_plot(tmp_path, monkeypatch, capsys):
+    from oxygen_ros.demo import run
+    film = Film()
+    film.add(1.0, [np.zeros((64, 64, 3), np.uint8)], ['task'])
+    figures = SimpleNamespace(published=[1.0, 1.02], publish_rate_hz=50.0)
+    cycles = [{'stamp': 1.0, 'vision': 0.01}]
+    monkeypatch.setitem(sys.modules, 'matplotlib.figure', None)
+    made = run._pictures(SimpleNamespace(film=film, figures=figures, cycles=cycles), tmp_path / 'report.json')
+    assert made == [tmp_path / 'report.gif'] and made[0].is_file()
+    assert 'pip install matplotlib' in capsys.readouterr().err
+
+
+def test_the_hint_names_the_program_that_runs():
+    from oxygen_ros.demo import run
+    assert run._program() in ('oxygen', str(Path(sys.executable).with_name('oxygen')))
 
 
 def test_the_film_shows_both_cameras_and_the_plot_every_cycle(tmp_path):

@@ -9,7 +9,8 @@ TESTS = set(re.findall(r'def test_(\w+)\(', '\n'.join(FILES.values())))
 
 
 def test_every_row_names_tests_that_exist_or_says_why_it_cannot_apply():
-    assert len(ROWS) == 53 and len({row[1] for row in ROWS}) == 53
+    assert len(ROWS) >= 53, 'a row was lost'
+    assert len({row[1] for row in ROWS}) == len(ROWS)
     for _, number, _, kept_away_by, _ in ROWS:
         names = re.findall(r'`([a-z_0-9]{12,}|test_\w+\.py)(?:\[\w+\])?`', kept_away_by)
         assert names or 'not applicable' in kept_away_by, f'row{number}'

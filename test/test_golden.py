@@ -7,6 +7,7 @@ import pytest
 import torch
 from golden import metadata, tensors, tiny_config
 
+from oxygen_ros.kv import Pool
 from oxygen_ros.model import kernels
 from oxygen_ros.model.pi05 import Pi05
 from oxygen_ros.model.segments import observation_segments, tail_segment
@@ -32,8 +33,8 @@ def network(spec: str, mask: str, schedule: str) -> Pi05:
 class Case:
     """One observation of a golden file, prefilled without its absent cameras and prompt padding."""
 
-    def __init__(self, net: Pi05, data: dict, row: int):
-        self.net, self.pool = net, net.pool(slots=2048, control=64)
+    def __init__(self, net: Pi05, data: dict, row: int, pool: Pool | None = None):
+        self.net, self.pool = net, pool or net.pool(slots=2048, control=64)
         present = data['cam_mask'][row]
         images = data['images_u8'][row][present].permute(0, 3, 1, 2).float() / 255 * 2 - 1
         self.ids = data['tokens'][row][data['token_mask'][row].bool()].tolist()
@@ -122,6 +123,31 @@ def test_oxygen_causal_text_kv_actions_and_greedy_text():
         torch.testing.assert_close(logits[0], case.logits, **TOLERANCE)
         torch.testing.assert_close(logits[0].log_softmax(-1), data['first_logprobs'][row], rtol=0, atol=5e-5)
         assert_greedy_equal(ids, data['text_tokens'][row], data['text_margin'][row])
+
+
+def test_oxygen_continuous_batching_across_frames():
+    """A request begins with each of four frames and takes four tokens per frame, all live ones in one batch."""
+    data, want = tensors('tiny56_oxygen_single'), tensors('tiny56_oxygen_continuous')
+    net = network('tiny56', 'causal_text', 'additive')
+    pool = net.pool(slots=2048, control=64)
+    cases, tails, texts, batches = [], [], [], []
+    for frame in range(len(want['batch_per_frame'])):
+        if frame < len(want['tokens']):
+            cases.append(Case(net, data, frame, pool))
+            tails.append(pool.tail(want['tokens'].shape[1]))
+            texts.append([])
+            torch.testing.assert_close(cases[-1].actions(data['noise'][frame]), want['actions'][frame], **TOLERANCE)
+        live = [i for i, text in enumerate(texts) if len(text) < want['tokens'].shape[1]]
+        batches.append(len(live))
+        for _ in range(4):
+            rows = net.embed([texts[i][-1] if texts[i] else cases[i].ids[-1] for i in live])
+            segments = [tail_segment(cases[i].prefix, cases[i].prefix.rows - 1, tails[i], 1, 1) for i in live]
+            for i, logits in zip(live, net.forward(rows, segments, pool)):
+                tails[i].rows += 1
+                texts[i].append(int(logits.argmax()))
+    assert batches == want['batch_per_frame'].tolist()
+    for i, text in enumerate(texts):
+        assert_greedy_equal(text, want['tokens'][i], data['text_margin'][i])
 
 
 def test_seeded_language_on_a_bidirectional_prefix_keeps_the_actions():

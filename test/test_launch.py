@@ -1,8 +1,11 @@
 """Launch files name only what exists and explain every argument; where launch is installed, they really run."""
 import ast
 import re
+import runpy
 import shutil
+import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -59,6 +62,58 @@ def test_every_argument_is_described(launch_file):
     assert all('description' in call and 'default_value' in call for call in declared)
 
 
+class _Call:
+    """Stands for everything of launch: remembers what it was made with, and what a launch argument is set to."""
+
+    def __init__(self, *args, **kwargs):
+        self.args, self.__dict__ = args, {**kwargs, 'args': args}
+
+    def perform(self, arguments):
+        return arguments[self.args[0]]
+
+
+@pytest.fixture
+def oxygen_launch(monkeypatch):
+    """oxygen.launch.py, run with a stand-in for launch; ``started(name=value)`` -> what its node is started with."""
+    for name in ('launch', 'launch.actions', 'launch.substitutions', 'launch_ros', 'launch_ros.actions',
+                 'launch_ros.substitutions'):
+        module = ModuleType(name)
+        module.__getattr__ = lambda _: _Call
+        monkeypatch.setitem(sys.modules, name, module)
+    made = runpy.run_path(str(HERE / 'launch' / 'oxygen.launch.py'))
+    declared = {entry.args[0]: entry for entry in made['generate_launch_description']().args[0] if entry.args}
+    defaults = {name: entry.default_value for name, entry in declared.items()}
+
+    def started(**given):
+        node, = made['start_node']({**defaults, **given})
+        return node
+    return SimpleNamespace(declared=declared, started=started)
+
+
+@pytest.mark.parametrize(('given', 'parameters'), [
+    ({}, {}),
+    ({'device': 'cuda'}, {'engine.device': 'cuda'}),
+    ({'contract': 'mine.yaml', 'checkpoint': 'random:tiny'}, {'contract': 'mine.yaml', 'checkpoint': 'random:tiny'}),
+    ({'autostart': 'False', 'use_sim_time': 'true'}, {'autostart': False, 'use_sim_time': True}),
+])
+def test_what_is_given_overrules_the_file_and_what_is_not_leaves_it_alone(oxygen_launch, given, parameters):
+    file, *overrides = oxygen_launch.started(**given).parameters
+    assert file.args == ('params_file',) and overrides == ([parameters] if parameters else [])
+
+
+def test_a_flag_takes_no_other_words_than_true_and_false(oxygen_launch):
+    for name in ('autostart', 'use_sim_time'):
+        choices = oxygen_launch.declared[name].choices
+        assert oxygen_launch.declared[name].default_value in choices
+        assert {word.lower() for word in choices} == {'', 'true', 'false'}
+
+
+def test_the_topic_of_a_controller_can_be_given(oxygen_launch):
+    (topic, to), = oxygen_launch.started().remappings
+    assert topic == 'actions' and to.args == ('actions',)
+    assert oxygen_launch.declared['actions'].default_value == 'actions'
+
+
 def test_the_node_takes_the_arguments_of_every_ros_node():
     launch_ros = pytest.importorskip('launch_ros', reason='launch is not on PyPI')
     assert launch_ros
@@ -67,7 +122,7 @@ def test_the_node_takes_the_arguments_of_every_ros_node():
     description = get_launch_description_from_python_launch_file(str(HERE / 'launch' / 'oxygen.launch.py'))
     arguments = {argument.name: argument for argument in description.get_launch_arguments()}
     assert set(arguments) == {'params_file', 'contract', 'checkpoint', 'namespace', 'use_sim_time', 'log_level',
-                              'autostart'}
+                              'autostart', 'device', 'actions'}
     assert all(argument.description for argument in arguments.values())
     context = LaunchContext()
     assert ''.join(part.perform(context) for part in arguments['namespace'].default_value) == 'oxygen'

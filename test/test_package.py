@@ -96,6 +96,14 @@ def test_the_core_does_not_import_ros():
         assert not {module for module in _imported(path) if _is_ros(module)}, f'{path} imports ROS'
 
 
+def test_the_node_process_does_not_import_torch():
+    """Not through anything that it imports either: that is seconds of start and hundreds of megabytes."""
+    pytest.importorskip('rclpy')
+    code = 'import sys, oxygen_ros.node.inference_node; print([name for name in sys.modules if name == "torch"])'
+    imported = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, timeout=60)
+    assert imported.stdout.strip() == '[]', imported.stdout + imported.stderr
+
+
 @pytest.mark.parametrize('room', ROOMS)
 def test_imports_between_rooms_point_one_way(room):
     later = ROOMS[ROOMS.index(room) + 1:]

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+from oxygen_ros.outputs import unwritable
+
 if TYPE_CHECKING:
     from oxygen_ros.bench.trust.fault import Outcome
 
@@ -21,7 +23,8 @@ def faults(only: tuple[str, ...] = (), rounds: int = 50, pairs: int = 10_000, js
     """Do to the running node what happens to robots, and tell what it published, noticed and kept meanwhile.
 
     The node is the real one with a small random model, in a ROS domain of its own on this machine; all figures are
-    taken from outside, over DDS and from /proc. Exit code: 0 when everything holds, 1 when something does not.
+    taken from outside, over DDS and from /proc. Exit code: 0 when everything holds, 1 when something does not, 2 when
+    it cannot run.
 
     Args:
         only: faults whose name holds one of these words; default: all.
@@ -29,18 +32,26 @@ def faults(only: tuple[str, ...] = (), rounds: int = 50, pairs: int = 10_000, js
         pairs: questions that are asked and cancelled at once.
         json: where to write all figures.
     """
+    if why := unwritable(json=json):
+        print(f'oxygen bench faults: {why}', file=sys.stderr)
+        return 2
+    from oxygen_ros.bench.trust.live import Broken
     console = Console(width=None if sys.stdout.isatty() else 160)
     table = Table(title='faults', title_justify='left')
     for i, column in enumerate(('fault', 'noticed s', 'at most', 'still s', 'recovered s', 'messages', 'bad',
                                 'memory MB', 'KV bytes', '')):
         table.add_column(column, justify='right' if 0 < i < 9 else 'left')
     outcomes = []
-    with tempfile.TemporaryDirectory() as folder:
-        for outcome in _run(Path(folder), only, rounds, pairs):
-            outcomes.append(outcome)
-            table.add_row(*_row(outcome))
-            verdict = '; '.join(outcome.faults) or ('late' if outcome.late else 'holds')
-            console.print(f'{outcome.name}: {verdict}', highlight=False, markup=False, soft_wrap=True)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            for outcome in _run(Path(folder), only, rounds, pairs):
+                outcomes.append(outcome)
+                table.add_row(*_row(outcome))
+                verdict = '; '.join(outcome.faults) or ('late' if outcome.late else 'holds')
+                console.print(f'{outcome.name}: {verdict}', highlight=False, markup=False, soft_wrap=True)
+    except Broken as error:
+        print(f'oxygen bench faults: {error}', file=sys.stderr)
+        return 1
     if not outcomes:
         print(f'oxygen bench faults: no fault is called like {", ".join(only)}', file=sys.stderr)
         return 2

@@ -27,6 +27,7 @@ from oxygen_ros.engine.options import EngineOptions
 from oxygen_ros.engine.wire import Ask, Chunk, FromEngine, Speech
 from oxygen_ros.kv import Pool
 from oxygen_ros.model.segments import Segment
+from oxygen_ros.outputs import unwritable
 from oxygen_ros.policy.errors import CheckpointError
 from oxygen_ros.policy.policy import Policy
 
@@ -64,6 +65,8 @@ def paced(cycles: int = 10_000, virtual: bool = False, preset: str = 'tiny', rat
         json: where to write the figures.
     """
     try:
+        if why := unwritable(json=json):
+            raise ValueError(why)
         if cycles < 1 or load <= 0 or rate_hz < 0:
             raise ValueError('--cycles must be at least 1, --load above 0, --rate-hz at least 0')
         torch.set_num_threads(threads)

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from oxygen_ros.isolation import isolate, reserve_domain, use_fast_dds_profiles
+from oxygen_ros.outputs import unwritable
 from oxygen_ros.processes import Process
 from oxygen_ros.share import share
 
@@ -35,12 +36,15 @@ def ros(seconds: float = 20.0, json: Path | None = None) -> int:
 
     A core free: small pictures, so that only the engine works. All cores busy: as many endless loops beside it as there
     are cores. Cameras: three 640x480 pictures at 30 Hz. A bare loop of the same rate and priority beside it shows what
-    the machine itself does to the node. Exit code: 0 when every target is met, 1 otherwise.
+    the machine itself does to the node. Exit code: 0 when every target is met, 2 when it cannot run, 1 otherwise.
 
     Args:
         seconds: how long to measure under each load.
         json: where to write all figures.
     """
+    if why := unwritable(json=json):
+        print(f'oxygen bench ros: {why}', file=sys.stderr)
+        return 2
     isolate(os.environ, reserve_domain())
     use_fast_dds_profiles(os.environ, share('config/fastdds_shm.xml'))
     console = Console()

@@ -30,6 +30,7 @@ from oxygen_ros.bench.ros import ros
 from oxygen_ros.bench.soak import soak
 from oxygen_ros.bench.workload import Arrivals, Workload
 from oxygen_ros.model.names import random_tensors
+from oxygen_ros.outputs import unwritable
 from oxygen_ros.policy.errors import CheckpointError
 from oxygen_ros.policy.policy import Policy
 
@@ -89,6 +90,8 @@ def engine(
     """
     names = [name.strip() for name in modes.split(',') if name.strip()]
     try:
+        if why := unwritable(json=json):
+            raise ValueError(why)
         if unknown := [name for name in names if name not in MODES] or not names:
             raise ValueError(f'--modes: {", ".join(unknown) if names else "none"}: known are {", ".join(MODES)}')
         if repeat < 1 or threads < 1 or min(sweep, default=1) < 1:

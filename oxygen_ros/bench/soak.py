@@ -4,6 +4,7 @@ from __future__ import annotations
 import json as json_format
 import os
 import random
+import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass
@@ -15,10 +16,13 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from oxygen_ros.outputs import unwritable
+
 if TYPE_CHECKING:
     from oxygen_ros.bench.trust.live import Live
 
 _SAMPLE_S = 1.0
+_SHORTEST_MIN = 0.1       # for some samples at all
 _WARM = 1 / 3              # of the time: allocator pools and caches fill up
 _SLOPE_MB_PER_H = 1.0      # or, in a run too short to tell that, as many MB in all
 _DRIFT = 0.02              # of the rate, between the middle and the last third
@@ -46,7 +50,7 @@ def soak(minutes: float = 10.0, json: Path | None = None, plot: Path | None = No
 
     The node is the real one with a small random model, in a ROS domain of its own on this machine. Questions come at
     random with random lengths, some sampled, cancelled or expiring; the task changes; it narrates all the while.
-    Exit code: 0 when everything holds, 1 when something does not.
+    Exit code: 0 when everything holds, 1 when something does not, 2 when it cannot run.
 
     Args:
         minutes: how long.
@@ -54,7 +58,10 @@ def soak(minutes: float = 10.0, json: Path | None = None, plot: Path | None = No
         plot: where to draw memory, KV and rate over time (PNG).
         seed: of the workload.
     """
-    from oxygen_ros.bench.trust.live import START_S, Live
+    if why := f'--minutes: at least {_SHORTEST_MIN}' if minutes < _SHORTEST_MIN else unwritable(json=json):
+        print(f'oxygen bench soak: {why}', file=sys.stderr)
+        return 2
+    from oxygen_ros.bench.trust.live import START_S, Broken, Live
     with tempfile.TemporaryDirectory() as folder:
         live = Live(Path(folder), module='oxygen_ros.node.main', **{'speech.narration.every_cycles': 10})
         try:
@@ -65,6 +72,9 @@ def soak(minutes: float = 10.0, json: Path | None = None, plot: Path | None = No
             end = _rest(live)
             found = [f'{kind}: {count} times, e.g. {example}' for kind, (count, example) in live.findings().items()]
             asked, reasons = sum(live.speech.reasons.values()), dict(live.speech.reasons)
+        except Broken as error:
+            print(f'oxygen bench soak: {error}', file=sys.stderr)
+            return 1
         finally:
             code = live.close()
     checks = [*verdicts(samples), ('KV bytes at rest, before and after', base, end, base == end),

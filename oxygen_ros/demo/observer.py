@@ -196,7 +196,7 @@ class Observer:
             self.film.add(now, [self._pictures.pop(name) for name in _CAMERAS], [f'task: {self.task}', said, asked])
 
     def _on_task(self, message: String) -> None:
-        self.task = message.data
+        self.task = ' '.join(printable(message.data).split())
 
     def _on_episode(self, message: String) -> None:
         if self._counting:

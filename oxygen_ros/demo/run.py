@@ -4,6 +4,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from oxygen_ros.demo.observer import Observer
 from oxygen_ros.demo.view import View
 from oxygen_ros.interrupts import interrupts
 from oxygen_ros.isolation import isolate, reserve_domain
+from oxygen_ros.outputs import unwritable
 from oxygen_ros.processes import Process
 from oxygen_ros.share import share
 from oxygen_ros.tabletop.words import question_seed
@@ -47,9 +49,8 @@ def demo(seconds: float = 30.0, report: Path = Path('demo_report.json'), ask_eve
         params_file: parameters of the robot and the node; by default config/tabletop.yaml of the package.
         domain: ROS domain to use; by default one that no other demo or test uses.
     """
-    if seconds < 1.0 or not report.absolute().parent.is_dir():
-        print(f'oxygen demo: {"--seconds: at least 1" if seconds < 1.0 else f"--report: no folder {report.parent}"}',
-              file=sys.stderr)
+    if why := '--seconds: at least 1' if seconds < 1.0 else unwritable(report=report):
+        print(f'oxygen demo: {why}', file=sys.stderr)
         return 2
     console = Console()
     domain = reserve_domain() if domain is None else domain
@@ -68,7 +69,7 @@ def demo(seconds: float = 30.0, report: Path = Path('demo_report.json'), ask_eve
         try:
             console.print('starting the robot and the node ...')
             rate = _bring_up(observer, node, check)
-            hint = f'from another terminal:  ROS_DOMAIN_ID={domain} oxygen ask "where is the red cube?"'
+            hint = f'from another terminal:  ROS_DOMAIN_ID={domain} {_program()} ask "where is the red cube?"'
             with View(observer, seconds, console, hint) as view:
                 _measure(observer, rate, seconds, ask_every, check, view)
             faults += _stop(robot)      # no cameras, no new observations: what KV is left then?
@@ -96,6 +97,12 @@ def demo(seconds: float = 30.0, report: Path = Path('demo_report.json'), ask_eve
     if faults:
         print(f'oxygen demo: {faults[0]}', file=sys.stderr)
     return 1 if faults else 0
+
+
+def _program() -> str:
+    """What to type for `oxygen` in another terminal, where no environment may be active."""
+    beside = Path(sys.executable).with_name('oxygen')
+    return shlex.quote(str(beside)) if beside.is_file() else 'oxygen'
 
 
 def _start(params_file: Path) -> tuple[Process, Process]:
@@ -174,6 +181,8 @@ def _pictures(observer: Observer, report: Path) -> list[Path]:
     except OSError as error:
         print(f'oxygen demo: cannot write {error.filename}: {error.strerror}', file=sys.stderr)
         return []
+    except ImportError as error:    # the report is worth more than its plot
+        print(f'oxygen demo: no plot, for {error}: pip install matplotlib', file=sys.stderr)
     return made
 
 

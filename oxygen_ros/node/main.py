@@ -9,6 +9,8 @@ import signal
 import sys
 from typing import Any
 
+from oxygen_ros.missing import explained
+
 _HAND_OVER_S = 0.0001  # longest that one thread keeps the GIL while the ticker wants it
 
 
@@ -18,15 +20,16 @@ def main(args: list[str] | None = None, **options: Any) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):  # nothing is there to tidy up, and the imports may take long
         signal.signal(number, lambda number, frame: os._exit(0))
 
-    import rclpy
-    from rclpy.executors import ExternalShutdownException
-    from rclpy.signals import SignalHandlerOptions
+    with explained('oxygen_node'):
+        import rclpy
+        from rclpy.executors import ExternalShutdownException
+        from rclpy.signals import SignalHandlerOptions
 
-    from oxygen_ros.node.executor import Executor
-    from oxygen_ros.node.inference_node import InferenceNode
-    from oxygen_ros.node.parameters import ParameterError
-    from oxygen_ros.node.realtime import prefer
-    from oxygen_ros.worker.memory import keep_memory
+        from oxygen_ros.node.executor import Executor
+        from oxygen_ros.node.inference_node import InferenceNode
+        from oxygen_ros.node.parameters import ParameterError
+        from oxygen_ros.node.realtime import prefer
+        from oxygen_ros.worker.memory import keep_memory
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: stop.append(number))

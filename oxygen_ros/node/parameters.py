@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
+from pydantic import BaseModel, Field, ValidationError, create_model, model_validator
 
-from oxygen_ros.contract import Action, Camera, Contract, Gripper, JointTopic, StateJoint, Transform
+from oxygen_ros.contract import Action, Camera, Contract, Gripper, JointTopic, StateJoint, Strict, Transform
 from oxygen_ros.engine.options import EngineOptions
 from oxygen_ros.engine.wire import Configure, Standing
 
@@ -20,10 +20,6 @@ RUNTIME: dict[str, Any] = {'runtime': True}  # may change while the node runs
 
 class ParameterError(ValueError):
     """Parameter values that cannot be used; the text names each and says why."""
-
-
-class Strict(BaseModel):
-    model_config = ConfigDict(extra='forbid', frozen=True, allow_inf_nan=False)
 
 
 class StandingParameters(Strict):

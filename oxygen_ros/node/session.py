@@ -290,7 +290,7 @@ class Session:
             ask = self.requests.named(messages.ask(message))
             if not self.active:
                 detail = 'the node is not active'
-            elif self._blind:
+            elif self._blind and self._sequence:  # at the start it waits for the first observation
                 detail = f'the robot does not see what is asked about: {self._blind}'
             else:
                 detail = '' if self.engine.send(ask) else 'its engine is not ready'

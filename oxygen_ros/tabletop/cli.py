@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,8 @@ import torch
 import tyro
 from rich.console import Console
 
+from oxygen_ros.outputs import unwritable
+from oxygen_ros.policy.errors import CheckpointError
 from oxygen_ros.tabletop import evaluation
 from oxygen_ros.tabletop.data import load_data, make_data, make_frames
 from oxygen_ros.tabletop.evaluation import HELD_OUT, EvaluationError
@@ -42,7 +45,12 @@ def train(folder: Path = RUNS / 'run', data: Path = RUNS / 'data', plan: Plan = 
         threads: CPU threads.
     """
     torch.set_num_threads(threads)
-    training = Training(folder, load_data(data), make_frames(HELD_OUT, 0, 512), plan)
+    try:
+        frames = load_data(data)
+    except FileNotFoundError as error:
+        print(f'oxygen tabletop train: {error}', file=sys.stderr)
+        return 2
+    training = Training(folder, frames, make_frames(HELD_OUT, 0, 512), plan)
     training.run()
     export(training.averaged, CONFIG, folder / 'checkpoint')
     plot(folder / 'log.jsonl', folder / 'learning_curve.png')
@@ -53,7 +61,9 @@ def train(folder: Path = RUNS / 'run', data: Path = RUNS / 'data', plan: Plan = 
 def evaluate(checkpoint: str = 'tabletop', episodes: int = 200, seed: int = HELD_OUT, node: bool = True,
              mode_episodes: int = 10, blank_episodes: int = 10,
              json_file: Annotated[Path | None, tyro.conf.arg(name='json')] = None) -> int:
-    """Evaluate a checkpoint on held-out episodes, in closed loop. Exit code 1 if the modes differ.
+    """Evaluate a checkpoint on held-out episodes, in closed loop.
+
+    Exit code: 0, 1 when the modes differ or it could not go on, 2 when it cannot run.
 
     Args:
         checkpoint: folder, or "tabletop" for the one in the package.
@@ -64,8 +74,10 @@ def evaluate(checkpoint: str = 'tabletop', episodes: int = 200, seed: int = HELD
         blank_episodes: how many with grey pictures, to show that the answers come from seeing; 0 = none.
         json_file: where to write the figures.
     """
+    if why := unwritable(json=json_file):
+        print(f'oxygen tabletop eval: {why}', file=sys.stderr)
+        return 2
     torch.set_num_threads(1)
-    console = Console()
     try:
         scores, recordings = evaluation.in_process(checkpoint, mode_episodes if node else episodes, seed)
         report = {'checkpoint': checkpoint, 'seed': seed, **scores.report(), 'through': 'engine'}
@@ -77,12 +89,12 @@ def evaluate(checkpoint: str = 'tabletop', episodes: int = 200, seed: int = HELD
         if blank_episodes:
             blank, _ = evaluation.in_process(checkpoint, blank_episodes, seed, blank=True)
             report['blank_pictures'] = {k: blank.report()[k] for k in ('success_rate', 'episodes', 'speech_exact')}
-    except EvaluationError as error:
-        console.print(f'[red]oxygen tabletop eval: {error}', highlight=False)
-        return 1
+    except (CheckpointError, EvaluationError) as error:
+        print(f'oxygen tabletop eval: {error}', file=sys.stderr)
+        return 1 if isinstance(error, EvaluationError) else 2
     if json_file:
         json_file.write_text(json.dumps(report, indent=2) + '\n')
-    console.print_json(data=report)
+    Console().print_json(data=report)
     return 0 if report.get('same_across_modes', True) else 1
 
 

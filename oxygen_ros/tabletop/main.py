@@ -2,17 +2,19 @@
 from __future__ import annotations
 
 from oxygen_ros.interrupts import interrupts
+from oxygen_ros.missing import explained
 
 
 def main(args: list[str] | None = None) -> None:
     """Run the robot until it is told to stop; exit code 0 then."""
     with interrupts() as check:     # before the slow imports: a traceback is no answer to Ctrl-C
-        import rclpy
-        from rclpy.executors import ExternalShutdownException
-        from rclpy.signals import SignalHandlerOptions
+        with explained('tabletop_robot'):
+            import rclpy
+            from rclpy.executors import ExternalShutdownException
+            from rclpy.signals import SignalHandlerOptions
 
-        from oxygen_ros.node.executor import Executor
-        from oxygen_ros.tabletop.node import TabletopRobot
+            from oxygen_ros.node.executor import Executor
+            from oxygen_ros.tabletop.node import TabletopRobot
 
         # rclpy's own handlers would take away the publishers while a callback uses them.
         rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)

@@ -23,12 +23,12 @@ from oxygen_ros.node.session import Session
 def watch(path: str) -> None:
     """Put the stop-watch into the session."""
     file = open(path, 'a', buffering=1)
-    observe, on_chunk, take = Session._observe, Session._on_chunk, Session.handle
+    give, on_chunk, take = Session._give, Session._on_chunk, Session.handle
     open_cycles: dict[int, dict[str, float]] = {}
     finished: dict[int, dict[str, float]] = {}
 
-    def timed_observe(self, snapshot, now, deadline):
-        problems = observe(self, snapshot, now, deadline)
+    def timed_give(self, snapshot, now, deadline):
+        problems = give(self, snapshot, now, deadline)
         handed = time.monotonic_ns()
         stamped = snapshot.stamp - (time.time_ns() - time.monotonic_ns())
         open_cycles[self._sequence] = {'transport': snapshot.received - stamped, 'wait': now - snapshot.received,
@@ -57,7 +57,7 @@ def watch(path: str) -> None:
             engine = seconds.pop('engine')
             print(json.dumps({'at': time.time(), **seconds, 'model': model, 'exchange': engine - model}), file=file)
 
-    Session._observe, Session._on_chunk, Session.handle = timed_observe, timed_on_chunk, timed_handle
+    Session._give, Session._on_chunk, Session.handle = timed_give, timed_on_chunk, timed_handle
 
 
 if __name__ == '__main__':

@@ -1,0 +1,52 @@
+"""A command that could not keep its figures says so before it works."""
+import pytest
+
+from oxygen_ros.cli import run
+from oxygen_ros.outputs import unwritable
+
+
+def test_a_file_that_can_be_written_is_no_hindrance(tmp_path):
+    (tmp_path / 'old.json').touch()
+    assert unwritable(json=None) == unwritable(json=tmp_path / 'new.json', plot=tmp_path / 'old.json') == ''
+
+
+def test_what_is_in_the_way_is_named(tmp_path):
+    assert unwritable(json=tmp_path / 'no' / 'x.json') == f'--json: no folder {tmp_path / "no"}'
+    assert unwritable(json=tmp_path) == f'--json: {tmp_path} cannot be written'
+
+
+@pytest.mark.parametrize('command', ['bench engine', 'bench paced', 'bench faults', 'bench soak', 'bench ros',
+                                     'tabletop eval'])
+def test_no_command_works_for_a_file_without_a_folder(command, tmp_path, capsys):
+    assert run([*command.split(), '--json', str(tmp_path / 'no' / 'x.json')]) == 2
+    error, = capsys.readouterr().err.splitlines()
+    assert error.startswith('oxygen ') and f'--json: no folder {tmp_path / "no"}' in error
+
+
+@pytest.mark.parametrize(('arguments', 'why'), [
+    (['bench', 'soak', '--minutes', '0'], '--minutes: at least 0.1'),
+    (['tabletop', 'train', '--data', '/nowhere'], 'no data in /nowhere: make it with "oxygen tabletop data"'),
+    (['tabletop', 'eval', '--checkpoint', '/nowhere'], '/nowhere is not a folder')])
+def test_what_cannot_run_is_one_line(arguments, why, capsys):
+    assert run(arguments) == 2
+    error, = capsys.readouterr().err.splitlines()
+    assert error.startswith(f'oxygen {" ".join(arguments[:2])}: ') and why in error
+
+
+@pytest.mark.parametrize('verb', ['faults', 'soak'])
+def test_a_node_that_does_not_start_is_one_line(verb, monkeypatch, capsys):
+    live = pytest.importorskip('oxygen_ros.bench.trust.live')
+
+    class Still:
+        def __init__(self, *args, **kwargs):
+            pass
+
+        def moves(self, timeout):
+            raise live.Broken('the node ended with 1')
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(live, 'Live', Still)
+    assert run(['bench', verb]) == 1
+    assert capsys.readouterr().err == f'oxygen bench {verb}: the node ended with 1\n'
