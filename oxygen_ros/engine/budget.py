@@ -46,8 +46,9 @@ class StepTimes:
         bucket = self._bucket(rows)
         if bucket in self._guess:
             return self._guess[bucket]
-        larger = [b for b in self._windows if b >= bucket]
-        if larger:
+        if bucket in self._windows:
+            return self._quantile(bucket)
+        if larger := [b for b in self._windows if b > bucket]:
             return self._quantile(min(larger))
         if not self._windows:
             return 0.0

@@ -301,8 +301,9 @@ class Engine:
             drafted, before = len(request.draft), len(request.stream.text)
             new, right = request.accept(chosen[at:at + 1 + drafted], self.policy.tokenizer.stop_ids)
             at += 1 + drafted
-            self.count.update(tokens=len(new), drafted=drafted, accepted=right)
+            self.count['tokens'] += len(new)
             if drafted:
+                self.count.update(drafted=drafted, accepted=right)
                 self.drafts.verified((request.ask.channel, request.ask.seed), right)
             if request.reason:
                 self._end(request, request.reason, new, before)
