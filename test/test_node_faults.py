@@ -12,11 +12,12 @@ import pytest
 pytest.importorskip('rclpy')
 
 import psutil  # noqa: E402
+from arm_engine import HORIZON, PERIOD  # noqa: E402
 from hypothesis import HealthCheck, given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from lifecycle_msgs.msg import Transition  # noqa: E402
 from rclpy.qos import QoSProfile, ReliabilityPolicy, qos_profile_sensor_data  # noqa: E402
-from ros_helpers import LATCHED, Robot, arms, write_contract  # noqa: E402
+from ros_helpers import LATCHED, Robot, arms, seconds, write_contract  # noqa: E402
 from rosgraph_msgs.msg import Clock  # noqa: E402
 from sensor_msgs.msg import CompressedImage, Image, JointState  # noqa: E402
 from std_msgs.msg import String  # noqa: E402
@@ -145,18 +146,19 @@ def test_a_chunk_that_was_rejected_is_forgotten_when_a_good_one_comes_while_the_
 
 
 def test_finish_lets_the_chunk_run_out_and_then_is_silent(arm):
-    robot = arm(stop_mode='finish')
+    robot = arm(stop_mode='finish', stamp_mode='now')
     robot.moves()
     break_camera(robot.robot)
     robot.says('wrist/image: nothing received')
-    robot.moves(2)
     robot.says('the chunk has run out')
     robot.status_of('motion')  # what was published before that has arrived by now
     last, beats = len(robot.actions), len(robot.status)
     robot.peer.wait_for(lambda: len(robot.status) >= beats + 2)
     assert len(robot.actions) == last
-    final = [robot.actions[-1].points[-1].positions[0], robot.chunks[-1].data[-2]]
-    assert final[0] == pytest.approx(final[1], abs=1e-3), 'it ended with the last action of the chunk'
+    action, chunk = robot.actions[-1], robot.chunks[-1]
+    went_on = seconds(action.header.stamp) - seconds(chunk.header.stamp)  # by the clock of the node
+    assert went_on > HORIZON * PERIOD / 2, 'it did not stop when the picture was missed'
+    assert action.points[-1].positions[0] == pytest.approx(chunk.data[-2], abs=1e-3), 'at the last action of the chunk'
 
 
 def test_an_optional_camera_may_be_missing(arm):
