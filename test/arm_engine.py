@@ -2,15 +2,15 @@
 
 ``fine`` (or anything else): from the observed state, +0.1 rad/s on both joints. ``nan``: a chunk with a NaN.
 ``short``: a chunk of another horizon.
-``sleep S``, ``reject WHY``, ``kill SIGNAL``, ``raise bug``: as in fake_engine.
+``sleep S``, ``until FILE``, ``reject WHY``, ``kill SIGNAL``, ``raise bug``: as in fake_engine.
 
-The checkpoint says how it loads: ``broken...``: not at all; ``slow S``: within S s; ``act S``: it finds that one
-observation takes S s.
+The checkpoint says how it loads: ``broken...``: not at all; ``slow S``: within S s; ``until FILE``: when that exists;
+``act S``: it finds that one observation takes S s.
 """
 import time
 
 import numpy as np
-from fake_engine import FakeEngine
+from fake_engine import FakeEngine, wait_for_file
 
 from oxygen_ros.engine.wire import Chunk, Ready, Report
 
@@ -51,6 +51,8 @@ def make(options, emit):
         raise ValueError(f'weights of {options.checkpoint} are damaged')
     if options.checkpoint.startswith('slow'):
         time.sleep(float(options.checkpoint.partition(' ')[2]))
+    if options.checkpoint.startswith('until'):
+        wait_for_file(options.checkpoint.partition(' ')[2])
     act_s = float(options.checkpoint.partition(' ')[2]) if options.checkpoint.startswith('act') else 0.001
     return ArmEngine(options, emit), Ready(
         model='fake arm', cameras=('front', 'wrist'), state_dim=2, action_dim=2, horizon=HORIZON, dtype='float32',

@@ -20,7 +20,8 @@ OPTIONS = EngineOptions(checkpoint='random:tiny', max_tokens=4096)
 class FakeEngine:
     """Keeps to the calls and the order of events of oxygen_ros.engine.engine.Engine.
 
-    The instruction of an observation says how it goes: "sleep 3", "raise bug", "reject why", "exit 1", "kill SIGKILL".
+    The instruction of an observation says how it goes: "sleep 3", "until FILE" (exists), "raise bug", "reject why",
+    "exit 1", "kill SIGKILL".
     """
 
     def __init__(self, options, emit):
@@ -60,6 +61,8 @@ class FakeEngine:
         self.emit(Report(notes=('begun', observation.instruction)))
         if how == 'sleep':
             time.sleep(float(much))
+        elif how == 'until':
+            wait_for_file(much)
         elif how == 'raise':
             raise {'memory': MemoryError(), 'bug': KeyError('chunk')}[much]
         elif how == 'kill':
@@ -96,6 +99,12 @@ class FakeEngine:
 
     def report(self):
         return Report(observation=self.sequence, cycles=self.cycles, live=len(self.requests))
+
+
+def wait_for_file(path):
+    """The gate that a test opens: however slow the machine, what is behind it does not happen before."""
+    while not os.path.exists(path):
+        time.sleep(0.005)
 
 
 def _checksum(images):

@@ -198,7 +198,8 @@ class Arm:
     def set(self, name: str, value) -> tuple[bool, str]:
         """Set a parameter: (successful, reason)."""
         request = SetParameters.Request(parameters=[Parameter(name, value=value).to_parameter_msg()])
-        result = self.peer.call(SetParameters, f'{self.namespace}/oxygen/set_parameters', request).results[0]
+        service = f'{self.namespace}/oxygen/set_parameters'
+        result = self.peer.call(SetParameters, service, request, again_s=2.0).results[0]
         return result.successful, result.reason
 
     def status_of(self, name: str):

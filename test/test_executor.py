@@ -78,6 +78,20 @@ def test_every_kind_of_entity_is_served(spun):
     assert answer.result().success
 
 
+def test_what_another_thread_reports_is_next_whatever_else_is_ready(spun):
+    order, node = [], spun.node
+
+    def beat(name):
+        order.append(name)
+        guard.trigger()
+
+    guard = node.create_guard_condition(lambda: order.append('guard'))
+    for name in ('first', 'second', 'third'):  # all of them are ready at once
+        node.create_timer(0.0, lambda name=name: beat(name), clock=STEADY)
+    spun.until(lambda: 'third' in order)
+    assert order == ['first', 'guard', 'second', 'guard', 'third']
+
+
 def test_a_coroutine_waits_while_others_are_served_but_not_its_own_group(spun):
     order, waits, node = [], Future(), spun.node
     exclusive, free = MutuallyExclusiveCallbackGroup(), ReentrantCallbackGroup()

@@ -46,7 +46,7 @@ def test_order_in_the_message_does_not_matter(order):
 def test_arm_and_gripper_in_alternating_messages_are_merged():
     target = joints('arm', 'grip')
     send(target, {'arm': 1.0}, 0.0)
-    assert kinds(target) == ['missing'] and 'grip' in str(state(target).problems[0])
+    assert kinds(target) == ['unnamed'] and 'grip' in str(state(target).problems[0])
     send(target, {'grip': 2.0}, 0.1)
     send(target, {'arm': 3.0}, 0.2)
     assert state(target, 0.2).values == {'arm': 3.0, 'grip': 2.0} and not kinds(target, 0.2)
@@ -122,6 +122,9 @@ def test_a_prefix_tells_two_arms_with_the_same_joint_names_apart():
     target = Joints([StateJoint(joint='left_waist'), StateJoint(joint='right_waist')],
                     [JointTopic(topic=f'{side}/joint_states', prefix=f'{side}_') for side in ('left', 'right')])
     send(target, {'waist': 1.0}, 0.0, 'left/joint_states', publisher='x')
+    problem, = state(target).problems
+    assert str(problem).startswith('right/joint_states: joint right_waist: nothing received yet')
+    send(target, {'hand': 1.0}, 0.0, 'right/joint_states', publisher='y')
     problem, = state(target).problems
     assert str(problem).startswith('right/joint_states: joint right_waist: no message gives its position')
     send(target, {'waist': 2.0, 'left_waist': 9.0}, 0.0, 'right/joint_states', publisher='y')

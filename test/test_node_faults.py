@@ -81,9 +81,11 @@ def test_a_fault_of_the_robot_is_named_once_stops_it_and_is_recovered_from(share
     assert np.isfinite(held.points[0].positions).all()
     assert robot.matches(expected) == before + 1, robot.node.output
     assert robot.status_of('node').level == b'\x02'
+    over = re.sub(r': .*', r': \\w+ is over', expected)
+    before = robot.matches(over)
     mend(robot.robot)
     robot.moves()
-    robot.says(re.sub(r': .*', r': \\w+ is over', expected))
+    robot.peer.wait_for(lambda: robot.matches(over) > before, what=over)
 
 
 @pytest.fixture(scope='module')
@@ -192,6 +194,7 @@ def test_without_any_instruction_nothing_moves_until_one_comes(arm):
     ({'actions': [{'joint': 'elbow'}]}, 'elbow has no limits'),
     (None, 'contract.yaml: cannot be read'),
     ({'checkpoint': 'broken_folder'}, 'weights of broken_folder are damaged'),
+    ({'checkpoint': ''}, 'no checkpoint: set the parameter checkpoint, or name one in the contract /'),
     ({'cameras': [{'name': 'left', 'topic': 'l'}]}, 'does not fit the checkpoint: .*does not know left'),
     ({'state': [{'joint': j} for j in ('shoulder', 'elbow', 'grip')]}, '3 entries, but the checkpoint reads 2'),
 ])

@@ -23,6 +23,15 @@ def test_no_command_works_for_a_file_without_a_folder(command, tmp_path, capsys)
     assert error.startswith('oxygen ') and f'--json: no folder {tmp_path / "no"}' in error
 
 
+def test_nor_for_plots_that_cannot_be_kept(tmp_path, capsys):
+    (tmp_path / 'file').touch()
+    assert run(['bench', 'soak', '--plot', str(tmp_path / 'no' / 'x.png')]) == 2
+    assert f'--plot: no folder {tmp_path / "no"}' in capsys.readouterr().err
+    assert run(['bench', 'engine', '--preset', 'tiny', '--plots', str(tmp_path / 'file' / 'plots')]) == 2
+    error, = capsys.readouterr().err.splitlines()
+    assert error.startswith('oxygen bench: ') and str(tmp_path / 'file' / 'plots') in error
+
+
 @pytest.mark.parametrize(('arguments', 'why'), [
     (['bench', 'soak', '--minutes', '0'], '--minutes: at least 0.1'),
     (['tabletop', 'train', '--data', '/nowhere'], 'no data in /nowhere: make it with "oxygen tabletop data"'),

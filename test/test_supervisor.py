@@ -87,12 +87,13 @@ def test_nothing_is_taken_before_the_engine_is_ready(supervise):
     assert not supervisor.ready
 
 
-def test_while_the_engine_is_busy_the_newest_observation_waits(supervise, events):
+def test_while_the_engine_is_busy_the_newest_observation_waits(supervise, events, tmp_path):
     supervisor = supervise()
-    assert observe(supervisor, 1, 'sleep 0.5')
+    assert observe(supervisor, 1, f'until {tmp_path / "gate"}')
     assert supervisor.busy
     for sequence in (2, 3, 4):
         assert observe(supervisor, sequence, shade=sequence)
+    (tmp_path / 'gate').touch()
     assert events.wait(Chunk, sequence=4).actions.max() == 4
     assert [chunk.sequence for chunk in events.of(Chunk)] == [1, 4]
     assert not supervisor.busy
@@ -110,17 +111,16 @@ def test_a_rejected_observation_is_answered_and_the_next_one_goes_on(supervise, 
 def test_images_are_never_torn_however_fast_they_come(supervise, events):
     """The fake engine also checks that the images of the last chunk stay until the next one."""
     supervisor = supervise()
-    sent = 0
-    for sequence in range(1, 3000):
-        sent += observe(supervisor, sequence, 'reject x' if sequence % 7 == 0 else '', shade=sequence % 251)
-        if sequence % 50 == 0:
-            time.sleep(0.005)
-    observe(supervisor, 3000, shade=3000 % 251)
-    events.wait(Chunk, sequence=3000)
-    assert sent == 2999 and not events.of(Failed)
-    chunks = events.of(Chunk)
-    assert len(chunks) > 20
-    assert all((chunk.actions == chunk.sequence % 251).all() for chunk in chunks)
+    sequence = 0
+    while sequence < 3000 or len(events.of(Chunk)) < 20:
+        for _ in range(50):
+            sequence += 1
+            assert observe(supervisor, sequence, 'reject x' if sequence % 7 == 0 else '', shade=sequence % 251)
+        time.sleep(0.005)
+    assert observe(supervisor, sequence + 1, shade=(sequence + 1) % 251)
+    events.wait(Chunk, sequence=sequence + 1)
+    assert not events.of(Failed)
+    assert all((chunk.actions == chunk.sequence % 251).all() for chunk in events.of(Chunk))
 
 
 def test_a_bad_image_is_refused_here_and_the_waiting_one_still_goes(supervise, events):
@@ -218,8 +218,8 @@ def test_a_hung_engine_is_noticed_and_replaced(supervise, events, capfd):
 
 
 def test_an_idle_engine_does_not_count_as_hung(supervise, events):
-    supervise(hang_s=1.0)
-    events.wait(Report, count=int(2 / HEARTBEAT_S), heartbeat=True)
+    supervise(hang_s=3.0)
+    events.wait(Report, count=int(4 / HEARTBEAT_S), heartbeat=True)
     assert not events.of(Failed)
 
 
@@ -293,7 +293,7 @@ def test_stop_does_not_wait_for_a_step_or_a_load_to_end(supervise, events, capfd
         supervisor.send(Ask('q', ''))
     pid, began = supervisor.pid, time.monotonic()
     supervisor.stop()
-    assert time.monotonic() - began < 10   # rather than the 60 s of the step
+    assert time.monotonic() - began < PATIENCE_S   # rather than the 60 s of the step
     assert not (pid and running(pid)) and not events.of(Failed)
     assert [speech.reason for speech in events.of(Speech)] == ([] if load else ['cancelled'])
     assert capfd.readouterr().err == ''

@@ -30,7 +30,8 @@ def _trajectory(points, names=arm.JOINTS, period=0.1):
 
 def _robot(start, peer):
     """The robot's process and what it publishes."""
-    process = start('robot', 'oxygen_ros.tabletop.main', '--ros-args', '-r', '__ns:=/arm', '-p', 'seed:=3')
+    process = start('robot', 'oxygen_ros.tabletop.main', '--ros-args', '-r', '__ns:=/arm', '-p', 'seed:=3',
+                    '-p', 'episode_s:=3600.0')
     heard = {
         'front': peer.listen(Image, '/arm/front/image', qos_profile_sensor_data),
         'wrist': peer.listen(Image, '/arm/wrist/image', qos_profile_sensor_data),

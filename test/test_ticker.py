@@ -3,7 +3,7 @@ import os
 import subprocess
 import sys
 import threading
-import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -25,22 +25,25 @@ def test_it_beats_until_it_is_stopped_and_never_after():
     ticker.check()
 
 
-def test_beats_keep_their_phase_and_those_that_were_missed_are_left_out():
-    times, enough = [], threading.Event()
+def test_beats_keep_their_phase_and_those_that_were_missed_are_left_out(monkeypatch):
+    clock, beats, ms = SimpleNamespace(now=0, monotonic_ns=lambda: clock.now), [], 1_000_000
+
+    class Stop(threading.Event):
+        def wait(self, seconds):  # moves the clock
+            clock.now += round(seconds * 1e9)
+            return len(beats) == 5
 
     def beat():
-        times.append(time.monotonic())
-        if len(times) == 1:
-            time.sleep(0.105)  # two and a half periods
-        if len(times) == 4:
-            enough.set()
+        beats.append(clock.now // ms)
+        if len(beats) == 2:
+            clock.now += 105 * ms  # two and a half periods
 
+    monkeypatch.setattr('oxygen_ros.node.ticker.time', clock)
+    monkeypatch.setattr('oxygen_ros.node.ticker.threading', SimpleNamespace(Event=Stop, Thread=threading.Thread))
     ticker = Ticker(beat, 0.04)
-    assert enough.wait(10.0)
     ticker.stop()
-    places = [(moment - times[0]) / 0.04 for moment in times]
-    assert places[1] > 2.5  # not at 1 and 2, which were over, and no burst to make up for them
-    assert all(later - earlier > 0.3 for earlier, later in zip(places[1:], places[2:]))
+    ticker.check()
+    assert beats == [20, 60, 180, 220, 260]  # not at 100 and 140, which were over, and no burst to make up for them
 
 
 def test_what_a_beat_raises_ends_the_beats_and_reaches_the_owner():

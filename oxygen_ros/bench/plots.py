@@ -8,12 +8,11 @@ from oxygen_ros.bench.results import STAGES
 
 
 def draw(result: dict[str, Any], folder: Path) -> list[Path]:
-    """Write the plots that these figures allow, as PNG; returns their paths."""
+    """Write the plots that these figures allow into a folder, as PNG; returns their paths."""
     import matplotlib
     matplotlib.use('Agg')
     from matplotlib import pyplot
 
-    folder.mkdir(parents=True, exist_ok=True)
     title = f'{result["preset"]}, {result["dtype"]}, {result["threads"]} threads, {result["machine"]}'
     written = []
     for name, plot in (('frequency', _frequency), ('stages', _stages), ('latency', _latency)):

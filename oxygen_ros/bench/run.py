@@ -90,7 +90,9 @@ def engine(
     """
     names = [name.strip() for name in modes.split(',') if name.strip()]
     try:
-        if why := unwritable(json=json):
+        if plots:
+            plots.mkdir(parents=True, exist_ok=True)
+        if why := unwritable(json=json, plots=plots and plots / 'stages.png'):
             raise ValueError(why)
         if unknown := [name for name in names if name not in MODES] or not names:
             raise ValueError(f'--modes: {", ".join(unknown) if names else "none"}: known are {", ".join(MODES)}')
@@ -105,7 +107,7 @@ def engine(
         peer = cache(lambda: PeerNet(policy.config, random_tensors(policy.config), policy.net.device, policy.net.dtype,
                                      denoise_steps))
         bench = Bench(policy, names, workload, reader, peer)
-    except (ValueError, CheckpointError) as error:
+    except (ValueError, CheckpointError, OSError) as error:
         print(f'oxygen bench: {error}', file=sys.stderr)
         return 2
     result = {'preset': preset, 'denoise_steps': denoise_steps, 'clock': clock, **facts(policy, threads),

@@ -58,7 +58,7 @@ def soak(minutes: float = 10.0, json: Path | None = None, plot: Path | None = No
         plot: where to draw memory, KV and rate over time (PNG).
         seed: of the workload.
     """
-    if why := f'--minutes: at least {_SHORTEST_MIN}' if minutes < _SHORTEST_MIN else unwritable(json=json):
+    if why := f'--minutes: at least {_SHORTEST_MIN}' if minutes < _SHORTEST_MIN else unwritable(json=json, plot=plot):
         print(f'oxygen bench soak: {why}', file=sys.stderr)
         return 2
     from oxygen_ros.bench.trust.live import START_S, Broken, Live
@@ -214,6 +214,5 @@ def draw(samples: list[Sample], path: Path) -> None:
         axis.set(ylabel=label, ylim=(0, None))
     axes[0].legend(fontsize=8)
     axes[-1].set_xlabel('minutes')
-    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
     pyplot.close(figure)

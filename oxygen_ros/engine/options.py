@@ -15,7 +15,7 @@ class EngineOptions(BaseModel):
 
     model_config = ConfigDict(extra='forbid', frozen=True)
 
-    checkpoint: str = Field('tabletop', description='folder of a checkpoint, or "tabletop" (the embedded robot) or '
+    checkpoint: str = Field('', description='folder of a checkpoint, or "tabletop" (the embedded robot) or '
                             '"random:tiny", "random:small", "random:pi05" (random weights of that size)')
     device: str = Field('cpu', description='torch device: "cpu", "cuda", "cuda:0"')
     dtype: Literal['auto', 'float32', 'bfloat16'] = Field(

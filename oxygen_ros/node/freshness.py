@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from oxygen_ros.contract import Input
 
 SECOND = 1_000_000_000
+NEVER = ('missing', 'nothing received yet: is the publisher running, with a matching QoS, under this name? (In the '
+         'contract, a leading / keeps a topic out of the namespace of the node.)')
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Freshness:
         """(kind, text) of what makes the input unusable at ``now`` (steady ns), ``clock`` (node clock, ns)."""
         limit = f'max_age is {self._declared.max_age:g} s'
         if self.received is None:
-            return 'missing', 'nothing received yet: is the publisher running, under this name and with a matching QoS?'
+            return NEVER
         if (age := now - self.received) > self._max_age:
             return 'stale', f'nothing received for {age / SECOND:.2f} s ({limit}): check the publisher'
         if not self.stamp or not self._declared.trust_stamp:

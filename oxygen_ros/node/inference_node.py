@@ -127,15 +127,17 @@ class InferenceNode(LifecycleNodeMixin, Node):
         path = self.parameters.contract
         contract = load_contract(share('config/tabletop_contract.yaml') if path == 'tabletop' else path)
         options = self.parameters.engine_options(contract.checkpoint)
+        if not options.checkpoint:
+            raise CannotConfigure(f'no checkpoint: set the parameter checkpoint, or name one in the contract {path}')
         self._contract, self._answer, self._loading = contract, None, Future()
         self._most_tokens = options.max_tokens
         self._answered.clear()
         self.get_logger().info(f'loading {options.checkpoint} for {contract.robot}')
         room = len(contract.cameras) * MOST_PIXELS * 3  # bytes; memory is taken only where pictures are written
-        self._engine = self._make_engine(options, self._on_event, room,
-                                         hang_s=self.parameters.hang_timeout_s,
-                                         load_timeout_s=self.parameters.load_timeout_s)
-        self._engine.start()
+        engine = self._make_engine(options, self._on_event, room, hang_s=self.parameters.hang_timeout_s,
+                                   load_timeout_s=self.parameters.load_timeout_s)
+        engine.start()
+        self._engine = engine  # only now: one that could not be started is tried again
         threading.Thread(target=preload, name='urdf library', daemon=True).start()
 
     def _on_event(self, event: FromEngine) -> None:

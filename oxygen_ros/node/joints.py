@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from oxygen_ros.contract import JointTopic, StateJoint
-from oxygen_ros.node.freshness import SECOND, Freshness, Problem
+from oxygen_ros.node.freshness import NEVER, SECOND, Freshness, Problem
 
 
 class _Reading:
@@ -85,12 +85,14 @@ class Joints:
         grouped: dict[tuple[str, str], tuple[str, list[str]]] = {}
         notes = []
         for (joint, field), reading in self._readings.items():
-            source = reading.origin[0] if reading.origin else ' or '.join(
-                topic for topic, declared in self._topics.items() if joint.startswith(declared.prefix))
+            possible = [topic for topic, declared in self._topics.items() if joint.startswith(declared.prefix)]
+            source = reading.origin[0] if reading.origin else ' or '.join(possible)
             fault: tuple[str, str] | None
             if reading.freshness is None:
-                fault = ('missing', f'no message gives its {field}')
-                if (joint, field) in self._bare:
+                fault = ('unnamed', f'no message gives its {field}: is that its name there?')
+                if not any(self._arrivals[topic][0] for topic in possible):
+                    fault = NEVER
+                elif (joint, field) in self._bare:
                     source = self._bare[joint, field]
                     fault = ('bare', f'messages name it without a {field}')
             elif not math.isfinite(reading.value):

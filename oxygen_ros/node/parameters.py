@@ -119,9 +119,8 @@ class NodeParameters(Strict):
 
     def engine_options(self, checkpoint: str = '') -> EngineOptions:
         """How to start the engine; ``checkpoint`` is the contract's, for when the parameter is empty."""
-        chosen = {'checkpoint': self.checkpoint or checkpoint} if self.checkpoint or checkpoint else {}
-        return EngineOptions(**chosen, **self.engine.model_dump(), max_tokens=self.speech.max_tokens,
-                             standing=self.speech.standing())
+        return EngineOptions(checkpoint=self.checkpoint or checkpoint, **self.engine.model_dump(),
+                             max_tokens=self.speech.max_tokens, standing=self.speech.standing())
 
 
 @dataclass(frozen=True)
