@@ -141,15 +141,13 @@ def _ends(statistics: Normaliser) -> np.ndarray:
 
 
 def compare(findings: Findings, contract: Contract, checkpoint: Checkpoint) -> bool:
-    """Does the contract fit? True if cameras and lengths do, so that an observation can be made from it."""
+    """Does the contract fit? True if it does so far that an observation can be made from it."""
     recipe = checkpoint.recipe
-    faults = contract.mismatches((*recipe.cameras, *recipe.aliases), recipe.state_dim, recipe.action_dim)
+    faults = contract.mismatches((*recipe.cameras, *recipe.aliases), recipe.state_dim, recipe.action_dim,
+                                 any(recipe.relative))
     for fault in faults:
         findings.add('contract', fault, 'FAIL')
-    if contract.semantics == 'relative_position' and any(recipe.relative):
-        findings.add('semantics', 'the checkpoint itself makes its relative actions absolute: set semantics to '
-                     'absolute_position, or they would be added to the state twice', 'FAIL')
-    elif contract.moves_joints:
+    if contract.moves_joints:
         findings.add('semantics', f'{contract.semantics}: chunks reach the topic actions')
     else:
         findings.add('semantics', f'{contract.semantics}: chunks come out on action_chunk only, no joint is moved',

@@ -214,6 +214,11 @@ class Contract(Strict):
         """The actions that are joints, in order: the joints of a trajectory."""
         return tuple(action for action in self.actions if action.joint)
 
+    @property
+    def only_joints(self) -> bool:
+        """Whether every action is the position of a joint, so that positions can be told as actions."""
+        return self.moves_joints and len(self.joints) == len(self.actions)
+
     def limited(self, urdf: Mapping[str, tuple[float, float, float]]) -> Contract:
         """The same contract with the stricter of its own limits and a URDF's: joint -> (least, most, fastest)."""
         actions = []
@@ -253,7 +258,7 @@ class Contract(Strict):
 
     def policy_actions(self, targets: np.ndarray, state: np.ndarray) -> np.ndarray:
         """The inverse of joint_targets, float32 [n, len(actions)]; ContractError where some action is no joint."""
-        if len(self.joints) != len(self.actions):
+        if not self.only_joints:
             raise ContractError('actions that are no joints cannot be told from positions')
         column = {entry.joint: i for i, entry in enumerate(self.state) if entry.field == 'position'}
         actions = np.empty((len(targets), len(self.actions)), np.float32)
@@ -264,8 +269,11 @@ class Contract(Strict):
                 actions[:, i] -= float(state[column[action.label]])
         return actions
 
-    def mismatches(self, cameras: Iterable[str], state_dim: int, action_dim: int) -> list[str]:
-        """What stands between this contract and a loaded checkpoint, one sentence each."""
+    def mismatches(self, cameras: Iterable[str], state_dim: int, action_dim: int, relative: bool) -> list[str]:
+        """What stands between this contract and a loaded checkpoint, one sentence each.
+
+        relative: the checkpoint's own processors add the state to some of its actions.
+        """
         known, found = set(cameras), []
         names = [camera.name for camera in self.cameras]
         if known and (foreign := [name for name in names if name not in known]):
@@ -275,6 +283,9 @@ class Contract(Strict):
             found.append(f'state: {len(self.state)} entries, but the checkpoint reads {state_dim}')
         if len(self.actions) != action_dim:
             found.append(f'actions: {len(self.actions)} entries, but the checkpoint makes {action_dim}')
+        if relative and self.semantics == 'relative_position':
+            found.append('semantics: the checkpoint itself makes its relative actions absolute: write '
+                         'absolute_position, or they would be added to the state twice')
         return found
 
 

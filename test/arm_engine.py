@@ -5,7 +5,7 @@
 ``sleep S``, ``until FILE``, ``reject WHY``, ``kill SIGNAL``, ``raise bug``: as in fake_engine.
 
 The checkpoint says how it loads: ``broken...``: not at all; ``slow S``: within S s; ``until FILE``: when that exists;
-``act S``: it finds that one observation takes S s.
+``act S``: it finds that one observation takes S s; ``relative``: it says that it adds the state to its actions.
 """
 import time
 
@@ -55,5 +55,5 @@ def make(options, emit):
         wait_for_file(options.checkpoint.partition(' ')[2])
     act_s = float(options.checkpoint.partition(' ')[2]) if options.checkpoint.startswith('act') else 0.001
     return ArmEngine(options, emit), Ready(
-        model='fake arm', cameras=('front', 'wrist'), state_dim=2, action_dim=2, horizon=HORIZON, dtype='float32',
-        device='cpu', kv_bytes_capacity=0, load_s=0.0, act_s=act_s)
+        model='fake arm', cameras=('front', 'wrist'), state_dim=2, action_dim=2, horizon=HORIZON,
+        relative=options.checkpoint == 'relative', dtype='float32', device='cpu', load_s=0.0, act_s=act_s)

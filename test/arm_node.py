@@ -2,11 +2,18 @@
 from oxygen_ros.node.main import main
 
 
-def make_engine(*args, **options):
+def make_engine(options, *args, **more):
     from arm_engine import make
 
     from oxygen_ros.worker.supervisor import Supervisor
-    return Supervisor(*args, make=make, **options)
+    engine = Supervisor(options, *args, make=make, **more)
+    if options.checkpoint == 'unstartable':
+        engine.start = _no_thread
+    return engine
+
+
+def _no_thread():
+    raise RuntimeError("can't start new thread")
 
 
 if __name__ == '__main__':

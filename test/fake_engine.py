@@ -122,7 +122,7 @@ def make(options, emit, load=''):
         __import__(much)
     act_s = float(much) if how == 'act' else 0.001
     return FakeEngine(options, emit), Ready(model=f'fake {os.getpid()}', cameras=('front',), state_dim=2, action_dim=2,
-                                            horizon=1, dtype='float32', device='cpu', kv_bytes_capacity=0, load_s=0.0,
+                                            horizon=1, relative=False, dtype='float32', device='cpu', load_s=0.0,
                                             act_s=act_s)
 
 

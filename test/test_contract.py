@@ -161,7 +161,10 @@ def test_other_actions_stay_out_of_the_trajectory():
 
 def test_mismatch_with_the_checkpoint_is_said_in_full():
     contract = Contract.model_validate(minimal())
-    assert contract.mismatches(['front', 'wrist'], 2, 2) == []
-    found = contract.mismatches(['base_0_rgb'], 8, 7)
+    assert contract.mismatches(['front', 'wrist'], 2, 2, relative=True) == []
+    found = contract.mismatches(['base_0_rgb'], 8, 7, relative=False)
     assert len(found) == 3
     assert 'front' in found[0] and 'base_0_rgb' in found[0] and '8' in found[1] and '7' in found[2]
+    contract = Contract.model_validate(minimal(semantics='relative_position'))
+    twice, = contract.mismatches(['front', 'wrist'], 2, 2, relative=True)
+    assert 'added to the state twice' in twice and not contract.mismatches(['front', 'wrist'], 2, 2, relative=False)

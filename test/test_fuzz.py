@@ -108,7 +108,7 @@ class Obedient:
         self.seen, self.sent = [], []
 
     def start(self) -> None:
-        self._tell(Ready('obedient', (), 2, 2, HORIZON, 'float32', 'cpu', 0, 0.0, 0.0))
+        self._tell(Ready('obedient', (), 2, 2, HORIZON, False, 'float32', 'cpu', 0.0, 0.0))
 
     def observe(self, observation, received_ns, deadline_ns) -> bool:
         self.seen.append(observation)

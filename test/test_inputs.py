@@ -133,6 +133,15 @@ def test_a_stamp_that_is_not_trusted_does_not_tell_pictures_apart():
     assert inputs.snapshot(at(0.1), at(0.1))[0].image_stamps['base'] != first
 
 
+def test_a_stamp_that_is_not_trusted_is_not_the_observations():
+    ahead = {'left': at(100), 'joints': at(-1)}
+    cameras = [{'name': name, 'topic': f'{name}/image', 'trust_stamp': name != 'left'} for name in COLOURS]
+    assert fed(ahead, cameras=cameras).snapshot(T0, T0)[0].stamp == T0
+    nobody = [{**camera, 'trust_stamp': False} for camera in cameras]
+    joints = [{'topic': 'joint_states', 'trust_stamp': False}]
+    assert fed(ahead, cameras=nobody, joint_topics=joints).snapshot(T0, at(3))[0].stamp == at(3), 'the clock serves'
+
+
 def test_transforms_of_the_contract_are_applied():
     steps = [{'rotate': 90}, {'crop': [0, 1, 2, 3]}]
     inputs = fed(cameras=[{'name': 'base', 'topic': 'base/image', 'transforms': steps}])

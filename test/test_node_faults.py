@@ -20,7 +20,7 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy, qos_profile_sensor_data  # 
 from ros_helpers import LATCHED, Robot, arms, seconds, write_contract  # noqa: E402
 from rosgraph_msgs.msg import Clock  # noqa: E402
 from sensor_msgs.msg import CompressedImage, Image, JointState  # noqa: E402
-from std_msgs.msg import String  # noqa: E402
+from std_msgs.msg import Float64MultiArray, String  # noqa: E402
 from std_srvs.srv import SetBool  # noqa: E402
 from trajectory_msgs.msg import JointTrajectory  # noqa: E402
 
@@ -148,7 +148,8 @@ def test_a_chunk_that_was_rejected_is_forgotten_when_a_good_one_comes_while_the_
 
 
 def test_finish_lets_the_chunk_run_out_and_then_is_silent(arm):
-    robot = arm(stop_mode='finish', stamp_mode='now')
+    robot = arm(stop_mode='finish', stamp_mode='now', forward_commands=True)
+    rows = robot.peer.listen(Float64MultiArray, f'{robot.namespace}/commands')
     robot.moves()
     break_camera(robot.robot)
     robot.says('wrist/image: nothing received')
@@ -161,6 +162,41 @@ def test_finish_lets_the_chunk_run_out_and_then_is_silent(arm):
     went_on = seconds(action.header.stamp) - seconds(chunk.header.stamp)  # by the clock of the node
     assert went_on > HORIZON * PERIOD / 2, 'it did not stop when the picture was missed'
     assert action.points[-1].positions[0] == pytest.approx(chunk.data[-2], abs=1e-3), 'at the last action of the chunk'
+    assert list(rows[-1].data) == list(action.points[-1].positions), 'a row says so too'
+
+
+def test_what_an_engine_makes_of_an_old_picture_when_it_wakes_up_is_not_used(arm, tmp_path):
+    robot = arm(hang_timeout_s=60.0)
+    robot.moves()
+    robot.robot.task(f'until {tmp_path / "gate"}')
+    robot.says('no sign of life for')
+    for _ in range(2):
+        robot.status_of('engine')  # comes once per second
+    last = robot.chunks[-1].sequence
+    (tmp_path / 'gate').touch()
+    robot.says(r'observation: its chunk came \d+\.\d s after it and was not used')
+    robot.peer.wait_for(lambda: robot.chunks[-1].sequence > last)
+    assert last + 1 not in [chunk.sequence for chunk in robot.chunks]
+    robot.moves()
+
+
+def test_who_asks_while_an_input_is_missing_from_the_start_is_told_so(unconfigured):
+    robot = unconfigured
+    break_camera(robot.robot)
+    assert robot.change_state(Transition.TRANSITION_CONFIGURE) and robot.change_state(Transition.TRANSITION_ACTIVATE)
+    last = robot.peer.wait_for(lambda: robot.ask() and next((token for token in robot.speech if token.is_final), None))
+    assert last.finish_reason == 'error' and 'does not see what is asked about: camera wrist' in last.detail
+
+
+def test_what_is_still_wrong_is_said_again_after_a_new_activation(unconfigured):
+    robot, missing = unconfigured, r'camera wrist on \S+: nothing received yet'
+    break_camera(robot.robot)
+    assert robot.change_state(Transition.TRANSITION_CONFIGURE)
+    for _ in range(2):
+        before = robot.matches(missing)
+        assert robot.change_state(Transition.TRANSITION_ACTIVATE)
+        robot.peer.wait_for(lambda before=before: robot.matches(missing) > before)
+        assert robot.change_state(Transition.TRANSITION_DEACTIVATE)
 
 
 def test_an_optional_camera_may_be_missing(arm):
@@ -195,6 +231,7 @@ def test_without_any_instruction_nothing_moves_until_one_comes(arm):
     (None, 'contract.yaml: cannot be read'),
     ({'checkpoint': 'broken_folder'}, 'weights of broken_folder are damaged'),
     ({'checkpoint': ''}, 'no checkpoint: set the parameter checkpoint, or name one in the contract /'),
+    ({'checkpoint': 'relative', 'semantics': 'relative_position'}, 'added to the state twice'),
     ({'cameras': [{'name': 'left', 'topic': 'l'}]}, 'does not fit the checkpoint: .*does not know left'),
     ({'state': [{'joint': j} for j in ('shoulder', 'elbow', 'grip')]}, '3 entries, but the checkpoint reads 2'),
 ])
@@ -208,6 +245,25 @@ def test_what_cannot_be_configured_is_said_once_and_the_node_stays_manageable(un
     robot.says(f'cannot configure: .*{expected}')
     assert robot.count('cannot configure') == before + 1 and 'Traceback' not in robot.node.output
     assert not robot.actions
+
+
+def test_an_engine_that_cannot_be_started_leaves_the_node_manageable(unconfigured):
+    robot = unconfigured
+    write_contract(robot.contract.parent, checkpoint='unstartable')
+    for _ in range(2):
+        before = robot.count("can't start new thread")
+        assert not robot.change_state(Transition.TRANSITION_CONFIGURE) and robot.state() == 'unconfigured'
+        robot.peer.wait_for(lambda before=before: robot.count("can't start new thread") > before)
+
+
+def test_real_time_chunking_is_refused_where_it_could_do_nothing(arm):
+    actions = [{'joint': 'shoulder', 'position': [-1, 1]}, {'name': 'vacuum'}]
+    robot = arm(contract={'actions': actions}, real_time_chunking=True)
+    robot.says('cannot configure: real_time_chunking: needs every action of the contract to be the position of a joint')
+    assert robot.set('real_time_chunking', False) == (True, '')
+    assert robot.change_state(Transition.TRANSITION_CONFIGURE)
+    good, reason = robot.set('real_time_chunking', True)
+    assert not good and 'needs every action' in reason
 
 
 def test_a_mended_contract_can_be_configured(arm, tmp_path):

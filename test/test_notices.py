@@ -34,6 +34,12 @@ def test_what_was_never_there_gets_time_to_start_but_less_than_a_second():
     assert news(Notices(), [], 0.9) == ([], [])
 
 
+def test_what_gives_only_a_part_gets_that_time_too():
+    notices, problem = Notices(), Problem('/joint_states', 'unnamed', 'joint grip: no message gives its position')
+    assert notices.update([problem], 0) == notices.update([problem], SECOND // 2) == ([], [])
+    assert notices.update([problem], SECOND) == ([problem], [])
+
+
 def test_what_came_in_time_is_never_mentioned():
     notices, problem = Notices(), Problem('camera', 'missing', 'never seen')
     news(notices, [problem], 0.0)

@@ -93,17 +93,20 @@ class Stop:
 # --- engine -> node ---------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Ready:
-    """Loaded and warm. ``model`` is one readable line for logs and diagnostics; ``act_s``: how long one warm
-    observation takes here, s."""
+    """Loaded and warm.
+
+    model: one readable line for logs and diagnostics. relative: the checkpoint adds the state to some actions itself.
+    act_s: how long one warm observation takes here, s.
+    """
 
     model: str
     cameras: tuple[str, ...]
     state_dim: int
     action_dim: int
     horizon: int
+    relative: bool
     dtype: str
     device: str
-    kv_bytes_capacity: int
     load_s: float
     act_s: float
 

@@ -53,11 +53,14 @@ class Freshness:
         self.stamp, self.received = stamp, received
 
     @property
+    def trusted(self) -> int:
+        """The stamp if it is to be trusted; 0 = none."""
+        return self.stamp if self._declared.trust_stamp else 0
+
+    @property
     def delay(self) -> int | None:
         """From stamp to arrival, ns, up to the constant between the two clocks; None without a stamp to trust."""
-        if self.received is None or not self.stamp or not self._declared.trust_stamp:
-            return None
-        return self._changed - self.stamp
+        return self._changed - self.stamp if self.trusted else None
 
     def fault(self, now: int, clock: int) -> tuple[str, str] | None:
         """(kind, text) of what makes the input unusable at ``now`` (steady ns), ``clock`` (node clock, ns)."""
@@ -66,7 +69,7 @@ class Freshness:
             return NEVER
         if (age := now - self.received) > self._max_age:
             return 'stale', f'nothing received for {age / SECOND:.2f} s ({limit}): check the publisher'
-        if not self.stamp or not self._declared.trust_stamp:
+        if not self.trusted:
             return None
         if (age := now - self._changed) > self._max_age:
             return 'frozen', f'the same stamp for {age / SECOND:.2f} s ({limit}): its source has stopped'

@@ -36,6 +36,14 @@ class CannotConfigure(RuntimeError):
     """The engine did not come up; the text says why and what to do."""
 
 
+def _unfit(parameters: NodeParameters, contract: Contract) -> str:
+    """What the parameters want and this contract does not allow; '' = nothing."""
+    if parameters.real_time_chunking and not contract.only_joints:
+        return ('real_time_chunking: needs every action of the contract to be the position of a joint, so that what is '
+                'executed can be given to the policy; set it to false')
+    return ''
+
+
 class InferenceNode(LifecycleNodeMixin, Node):
     """See docs/parameters.md for its parameters and interface.py for its topics.
 
@@ -172,8 +180,10 @@ class InferenceNode(LifecycleNodeMixin, Node):
         if isinstance(answer, Failed):
             self.get_logger().debug(answer.traceback)
             raise CannotConfigure(answer.why)
-        if found := contract.mismatches(answer.cameras, answer.state_dim, answer.action_dim):
+        if found := contract.mismatches(answer.cameras, answer.state_dim, answer.action_dim, answer.relative):
             raise ContractError(f'contract {self.parameters.contract} does not fit the checkpoint: {"; ".join(found)}')
+        if unfit := _unfit(self.parameters, contract):
+            raise CannotConfigure(unfit)
         self.session = Session(self, contract, engine, answer)
         engine.send(self.parameters.speech.configure())  # they may have changed while it was loaded
         settle()
@@ -256,7 +266,7 @@ class InferenceNode(LifecycleNodeMixin, Node):
         """Why a change of parameters is impossible although it is valid; '' = it is not."""
         if self._most_tokens is not None and wanted.speech.max_tokens > self._most_tokens:
             return f'speech.max_tokens: at most {self._most_tokens}, the start value for which memory was reserved'
-        return ''
+        return _unfit(wanted, self.session.contract) if self.session is not None else ''
 
     def _apply(self, old: NodeParameters, new: NodeParameters) -> None:
         if self.session is not None:

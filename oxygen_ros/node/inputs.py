@@ -58,7 +58,7 @@ class CameraInput:
 
     def stamp(self) -> int:
         """Tells one picture from the next: its stamp, or its arrival where the driver gives none to trust."""
-        return (self.freshness.stamp if self.camera.trust_stamp else 0) or self.freshness.received or 0
+        return self.freshness.trusted or self.freshness.received or 0
 
 
 class Inputs:
@@ -137,7 +137,7 @@ class Inputs:
             return None, [*problems, Problem('cameras', 'missing', 'none has a picture')]
         used = [self.cameras[name] for name in images]
         received = max([self.joints.received(), *(camera.freshness.received or 0 for camera in used)])
-        stamp = max([self.joints.newest_stamp(), *(camera.freshness.stamp for camera in used)], default=0)
+        stamp = max([self.joints.newest_stamp(), *(camera.freshness.trusted for camera in used)], default=0)
         return Snapshot(images, {camera.camera.name: camera.stamp() for camera in used},
                         self.contract.state_vector(self.joints.read()), stamp or clock, received), problems
 

@@ -73,8 +73,8 @@ class Joints:
                 if reading.freshness and reading.freshness.delay is not None]
 
     def newest_stamp(self) -> int:
-        """Stamp of the newest reading, ns; 0 = none."""
-        return max((reading.freshness.stamp for reading in self._readings.values() if reading.freshness), default=0)
+        """The newest stamp to trust, ns; 0 = none."""
+        return max((reading.freshness.trusted for reading in self._readings.values() if reading.freshness), default=0)
 
     def received(self) -> int:
         """Arrival of the newest reading, steady ns; 0 = none."""

@@ -35,9 +35,9 @@ class Motion:
         self._clock, self._stamp_mode = clock, stamp_mode
         self._names = [action.label for action in contract.joints]
         self.timeline = (Timeline(contract.joints, contract.policy_period, blend_s) if contract.moves_joints else None)
-        self._all_joints = len(contract.joints) == len(contract.actions)
         self._latencies: deque[int] = deque(maxlen=10)
         self._stamp = 0  # of the observation behind the newest chunk
+        self._under_way = False  # rows of a motion were published, but not its last
         self._lock = threading.Lock()
 
     def take(self, chunk: Chunk, state: np.ndarray, measured: np.ndarray, now: int) -> str:
@@ -58,7 +58,7 @@ class Motion:
         Real-time chunking (Black et al., arXiv 2506.07339): the next chunk is made to begin with them, so that it
         continues the motion instead of disagreeing with it. n covers the longest of the last latencies.
         """
-        if self.timeline is None or not self._latencies or not self.timeline.moving(now) or not self._all_joints:
+        if self.timeline is None or not self._latencies or not self.timeline.moving(now):
             return None
         count = -(-max(self._latencies) // self.timeline.period)
         return self._contract.policy_actions(self.timeline.upcoming(observed, count), state)
@@ -99,12 +99,17 @@ class Motion:
                 self._send(*points)
                 if (here := self.timeline.position(now)) is not None:
                     self._publish_row(here)
+                    self._under_way = True
+            elif self._under_way:  # a trajectory holds its end, rows have to say it
+                self._publish_row(self.timeline.end)
+                self._under_way = False
 
     def halt(self) -> bool:
         """End the motion where it is now: one point, then silence. False when nothing moved."""
         if self.timeline is None:
             return False
         with self._lock:
+            self._under_way = False
             if (held := self.timeline.stop(time.monotonic_ns())) is None:
                 return False
             self._send(np.array([self.timeline.period]), held[None])

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from oxygen_ros.node.freshness import SECOND, Problem
 
-_PATIENCE = SECOND * 4 // 5  # an input that was never there may still be starting
+_PATIENCE = SECOND * 4 // 5  # an input, or a part of it, that was never there may still be starting
+_STARTING = ('missing', 'unnamed')
 _OVER = SECOND           # a problem that comes back sooner is the same one, not news
 
 
@@ -41,7 +42,7 @@ class Notices:
                 if episode.said:
                     over.append(episode.problem)
             elif episode.seen == now and not episode.said and (
-                    episode.problem.kind != 'missing' or now - episode.began >= _PATIENCE):
+                    episode.problem.kind not in _STARTING or now - episode.began >= _PATIENCE):
                 episode.said = True
                 begun.append(episode.problem)
         return begun, over

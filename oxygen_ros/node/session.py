@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from oxygen_ros.node.inference_node import InferenceNode
 
 _SILENCE = SECOND * 4 // 5   # three heartbeats of the engine and a little
+_START_UP = 2 * SECOND       # in which inputs may still come for the first time
 _SHOWN = 200                 # characters of a text from outside that go into a log line
 
 
@@ -60,7 +61,7 @@ class Session:
         self._sequence = 0       # of the newest observation
         self._barrier = 0        # chunks of observations before this one are from before a stop
         self._sent: dict[int, np.ndarray] = {}   # observation -> its state, until its chunk is there
-        self._next_cycle = 0
+        self._activated = self._next_cycle = 0
         self._troubles: dict[str, Problem] = {}  # found outside of the inputs, until they are over
         self._unseen: list[Problem] = []         # what was wrong with the last snapshot
         self._blind = ''                         # why nothing can be said about what the robot sees now
@@ -77,8 +78,9 @@ class Session:
     def activate(self) -> None:
         self.totals.activate()
         self._barrier = self._sequence + 1
-        self._next_cycle = time.monotonic_ns()
+        self._activated = self._next_cycle = time.monotonic_ns()
         self._unseen, self._blind = [], ''
+        self.notices = Notices()  # what still is wrong is said again
         self._start_ticker()
 
     def deactivate(self, why: str) -> None:
@@ -121,14 +123,14 @@ class Session:
     def _look(self, now: int) -> None:
         """At the inputs; hand an observation to the engine when all is well, one is due, and it is free."""
         clock = self._node.clock_ns()
-        of_inputs = self.inputs.problems(now, clock, self._node.parameters.max_skew_s)
-        problems = [*self._troubles.values(), *self.robot_model.problems(), *of_inputs, *self._silence(now)]
+        to_see = [*self.robot_model.problems(), *self.inputs.problems(now, clock, self._node.parameters.max_skew_s)]
         if not self._instruction:
-            problems.append(Problem('task', 'empty', 'no instruction: publish one, or set the parameter instruction'))
+            to_see.append(Problem('task', 'empty', 'no instruction: publish one, or set the parameter instruction'))
+        problems = [*self._troubles.values(), *to_see, *self._silence(now)]
         # A slow engine sets the pace, and what was wrong is over at once when it is mended.
         if now >= self._next_cycle and not self.engine.busy and not blocks(problems):
             self._unseen = self._observe(now, clock)
-        self._blind = next((str(problem) for problem in [*of_inputs, *self._unseen] if problem.blocking), '')
+        self._blind = next((str(problem) for problem in [*to_see, *self._unseen] if problem.blocking), '')
         problems += self._unseen
         self._tell(problems, now)
         if blocks(problems):
@@ -138,10 +140,16 @@ class Session:
         """An engine that is quiet for longer than its work explains: it may hang, and be replaced in a while. The robot
         goes on with the chunk that it has."""
         silent = now - self._heard
-        if not self.engine.ready or silent <= max(_SILENCE, 2 * max(self._latencies, default=0)):
+        if not self.engine.ready or silent <= self._patience:
             return []
         return [Problem('engine', 'silent', f'no sign of life for {silent / SECOND:.1f} s: it hangs, or the machine is '
                         'too busy', blocking=False)]
+
+    @property
+    def _patience(self) -> int:
+        """How long the engine may take for an observation, ns: twice what is usual. The longest of the last times is
+        left out, so that one stall does not excuse the next."""
+        return max(_SILENCE, 2 * sorted(self._latencies)[-2:][0])
 
     def _tell(self, problems: list[Problem], now: int) -> None:
         begun, over = self.notices.update(problems, now)
@@ -223,9 +231,14 @@ class Session:
                     self._log.error(f'engine: {event.why}')  # nobody else does
 
     def _on_chunk(self, chunk: Chunk) -> None:
+        now, patience = time.monotonic_ns(), self._patience
         self._latencies.append(chunk.ready_ns - chunk.received_ns)
         state = self._sent.get(chunk.sequence)
         if not self.active or state is None or chunk.sequence < self._barrier:
+            return
+        if (age := now - chunk.received_ns) > patience:
+            self._trouble('observation', 'overdue', f'its chunk came {age / SECOND:.1f} s after it and was not used: '
+                          'the engine was held up, or the machine is too busy', blocking=False)
             return
         if fault := self._fault(chunk):
             self._on_rejected(Rejected(chunk.sequence, fault))
@@ -235,7 +248,6 @@ class Session:
         if self.paused:
             return
         self.interface.action_chunk.publish(messages.action_chunk(chunk, self.contract))
-        now = time.monotonic_ns()
         if refused := self.motion.take(chunk, state, self.inputs.positions(), now):
             self._trouble('motion', 'refused', f'chunk {chunk.sequence} was not used: {refused}', blocking=False)
         elif not self.markers.watched:
@@ -290,7 +302,7 @@ class Session:
             ask = self.requests.named(messages.ask(message))
             if not self.active:
                 detail = 'the node is not active'
-            elif self._blind and self._sequence:  # at the start it waits for the first observation
+            elif self._blind and (self._sequence or time.monotonic_ns() > self._activated + _START_UP):
                 detail = f'the robot does not see what is asked about: {self._blind}'
             else:
                 detail = '' if self.engine.send(ask) else 'its engine is not ready'

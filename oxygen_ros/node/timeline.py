@@ -141,6 +141,11 @@ class Timeline:
         """[joints] where the robot should be now; None when nothing moves."""
         return self._at(now) if self.moving(now) else None
 
+    @property
+    def end(self) -> np.ndarray:
+        """[joints] where the last motion leads to; only after a chunk was taken over."""
+        return self._knots[-1]
+
     def stop(self, now: int) -> np.ndarray | None:
         """End the motion; returns the position to hold, or None when nothing moved."""
         held = self.position(now)

@@ -149,7 +149,7 @@ class Supervisor:
             last = failed.why
             if same == _TRIES:
                 failed = replace(failed, why=f'{last} (failed {_TRIES} times in the same way, not trying again: '
-                                             'correct it and configure the node anew)')
+                                             'correct it, then deactivate, clean up, configure and activate the node)')
             self._tell(failed)
             self._end_requests('error', failed.why)
             failures = 1 if was_ready and time.monotonic() - began > _LONGEST_PAUSE_S else failures + 1

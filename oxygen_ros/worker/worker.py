@@ -47,8 +47,8 @@ def build(options: EngineOptions, emit: Emit) -> tuple[Engine, wire.Ready]:
     act_s = engine.warm_up()
     return engine, wire.Ready(
         model=policy.describe(), cameras=policy.cameras, state_dim=policy.state_dim, action_dim=policy.action_dim,
-        horizon=policy.config.horizon, dtype=str(policy.net.dtype).removeprefix('torch.'),
-        device=str(policy.net.device), kv_bytes_capacity=engine.report().kv_bytes_capacity,
+        horizon=policy.config.horizon, relative=any(policy.recipe.relative),
+        dtype=str(policy.net.dtype).removeprefix('torch.'), device=str(policy.net.device),
         load_s=time.monotonic() - started, act_s=act_s)
 
 
