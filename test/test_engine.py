@@ -229,6 +229,34 @@ def test_a_chunk_that_is_not_finite_never_leaves(monkeypatch):
     assert 'not finite' in rig.events[0].why
 
 
+@pytest.mark.parametrize('graphs', ['never', 'always'])
+@pytest.mark.parametrize('ride', [False, True])
+def test_what_is_not_finite_stays_with_its_own_observation(monkeypatch, graphs, ride):
+    """Passes of fixed shape read the whole pool, and 0 times NaN is NaN."""
+    rig = Rig(graphs=graphs, ride=ride)
+    rig.engine.act(observation(1))
+    rig.engine.ask(Ask('before', 'Subtask: ', max_tokens=9))
+    rig.engine.step()
+    with monkeypatch.context() as broken:
+        encode = rig.engine.net.encode
+        broken.setattr(rig.engine.net, 'encode', lambda images: encode(images) * float('nan'))
+        rig.engine.ask(Ask('of it', 'Subtask: '))
+        rig.engine.act(observation(2))
+    assert isinstance(next(e for e in rig.events if not isinstance(e, Chunk | Speech)), Rejected)
+    rig.engine.speak()
+    assert rig.ids('before') == text_alone(1, 'Subtask: ', 9)[0]
+    if ride:  # it had begun
+        assert rig.final('of it').reason == 'error' and 'no finite numbers' in rig.final('of it').detail
+    else:
+        assert rig.speech('of it') == []
+    rig.engine.act(observation(3))
+    np.testing.assert_allclose(rig.chunk(3), chunk_alone(3), rtol=0, atol=2e-5)
+    rig.engine.ask(Ask('after', 'Subtask: ', max_tokens=9))
+    rig.engine.speak()
+    assert rig.ids('after') == text_alone(3, 'Subtask: ', 9)[0]
+    assert rig.engine.pool.used == rig.engine._current.prefix.rows
+
+
 def test_an_image_with_an_unchanged_stamp_is_not_encoded_again():
     rig = Rig()
     first = observation(1)
@@ -323,6 +351,21 @@ def test_one_slow_spell_does_not_silence_speech_for_good():
             assert rig.ids('it') == [], 'doubt grows slowly'
     assert rig.final('it').reason == 'length'
     assert rig.engine.scheduler.times.p99(1) < 1.0, 'measured anew'
+
+
+def test_nor_does_it_keep_two_requests_from_sharing_a_step_for_good():
+    rig = Rig(ride=False)
+    rig.engine.act(observation(1))
+    for name, channel in (('urgent', 'question'), ('other', 'memory')):
+        rig.engine.ask(Ask(name, '', channel))
+    rig.engine.step()
+    scheduler, budget = rig.engine.scheduler, 0.05
+    scheduler.times.add(1, 0.001)
+    scheduler.times.add(2, 0.5)
+    assert len(scheduler.batch(budget)) == 1
+    for _ in range(50):
+        scheduler.relent(budget)
+    assert len(scheduler.batch(budget)) == 2
 
 
 def test_a_request_that_is_too_long_for_the_cycle_keeps_nobody_back():

@@ -54,6 +54,21 @@ def test_unnormalise_is_the_way_back(mode, flavour, low, spread, x):
     np.testing.assert_allclose(normaliser.unnormalise(normaliser.normalise(raw)), raw, atol=1e-4)
 
 
+@given(mode=st.sampled_from(list(MODES)), flavour=st.sampled_from(['lerobot', 'openpi']),
+       low=st.floats(-3, 3), spread=st.sampled_from([0.0, 1e-9, 2e-4, 9e-4, 1e-3, 1.0]), y=st.floats(-1.5, 1.5))
+def test_what_the_network_said_can_be_told_from_the_action_however_small_its_range(mode, flavour, low, spread, y):
+    first, second = MODES[mode]
+    stats = {first: np.array([low]), second: np.array([spread if mode == 'MEAN_STD' else low + spread])}
+    normaliser = Normaliser.make('action', mode, stats, flavour)
+    action = normaliser.unnormalise(np.array([y, 7.0])).astype(np.float32)
+    said = normaliser.invert(action)
+    assert said[1] == 7.0
+    if spread < 1e-5:
+        assert np.isnan(said[0]), 'anything gives this action'
+    else:
+        assert said[0] == pytest.approx(y, abs=0.02)
+
+
 def test_dimensions_without_statistics_pass_through():
     normaliser = Normaliser.make('action', 'MIN_MAX', {'min': np.zeros(2), 'max': np.ones(2)}, 'openpi')
     np.testing.assert_array_equal(normaliser.unnormalise(np.array([[0.0, 1.0, 7.0]]))[:, 2], [7.0])

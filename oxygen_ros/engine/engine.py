@@ -178,17 +178,21 @@ class Engine:
                             generator=torch.Generator().manual_seed(self._noise_seed + observation.sequence))
         actions = self.net.denoise(noise, prefix, self.pool, committed)
         stages.mark('act_s')
-        prefix.drop_scratch()
+        whole = True
         try:
             chunk = self.policy.finish(actions.cpu(), observation)
         except ValueError as error:
+            whole = prefix.purge()
             self.emit(Rejected(observation.sequence, str(error)))
         else:
             ready = time.monotonic_ns()
             self.emit(Chunk(observation.sequence, observation.stamp, received_ns, ready, chunk))
             self.count['misses'] += bool(deadline_ns and ready > deadline_ns)
+        prefix.drop_scratch()
         self.count['cycles'] += 1
         self._advance(riders, logits)
+        if not whole:
+            self._forget_observation()
         self._times = {**stages.seconds(), 'speak_s': 0.0, 'budget_s': 0.0}
 
     def speak(self, deadline_ns: int = 0, poll: Callable[[], bool] | None = None) -> None:
@@ -242,6 +246,8 @@ class Engine:
                     self.scheduler.times.forget(requests)  # the first steps pay for warming up
                 self.step()
             requests *= 2
+        if self.net.graphs:
+            self.act(Observation(dict.fromkeys(self.policy.cameras, zeros), state, 'warm up'))  # they ride
         self.reset()
         self.emit, self.standing = emit, standing
         self.count.clear()
@@ -321,6 +327,15 @@ class Engine:
         if self.draft and reason in ('stop', 'length') and not request.ask.temperature:
             ended = request.ids + [self.policy.tokenizer.eos_id] * (reason == 'stop')
             self.drafts.learn((request.ask.channel, request.ask.seed), ended)
+
+    def _forget_observation(self) -> None:
+        """Nothing can be said about it: what its prefix holds is not finite."""
+        if self._current is not None:
+            for request in [r for r in self.scheduler.live if r.prefix is self._current.prefix]:
+                request.tail.purge()
+                self._end(request, 'error', detail='what was seen gives no finite numbers: check the checkpoint')
+            self._current.prefix.release()
+        self._current = None
 
     def _refuse(self, ask: Ask, detail: str) -> None:
         self.emit(Speech(ask.request_id, ask.channel, 0, 0, 0, (), '', '', True, 'error', detail))

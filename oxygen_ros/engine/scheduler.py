@@ -81,18 +81,28 @@ class Scheduler:
         """
         chosen: list[Request] = []
         total = 0
-        for request in sorted(self.live, key=lambda r: (-r.priority, r.served, r.order)):
+        for request in self._by_turn():
             more = total + len(request.rows)
             if more <= rows and self.times.p99(more) <= seconds:
                 chosen.append(request)
                 total = more
         return chosen
 
+    def _by_turn(self) -> list[Request]:
+        return sorted(self.live, key=lambda r: (-r.priority, r.served, r.order))
+
     def relent(self, budget: float) -> None:
-        """A cycle with this many seconds for speech is over: doubt what kept live requests out of all of it."""
-        for rows in {len(request.rows) for request in self.live}:
-            if self.times.p99(rows) > budget > 0:
-                self.times.relent(rows)
+        """A cycle with this many seconds for speech is over: doubt what kept live requests out of all of its passes,
+        alone or beside those that go first."""
+        total, doubted = 0, set()
+        for request in self._by_turn() if budget > 0 else ():
+            more = total + len(request.rows)
+            if self.times.p99(more) <= budget:
+                total = more
+            else:
+                doubted.add(more)
+        for rows in doubted:
+            self.times.relent(rows)
 
     def serve(self, batch: Iterable[Request]) -> None:
         """Note that these had their turn."""

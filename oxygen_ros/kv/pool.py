@@ -44,6 +44,11 @@ class Prefix:
         if not self.holders:
             self.pool._give(self.start - self.scratch, self.scratch + self.rows)
 
+    def purge(self) -> bool:
+        """See Pool.purge; the scratch rows too, but only the observation's own decide what is returned."""
+        self.pool.purge(self.start - self.scratch, self.scratch)
+        return self.pool.purge(self.start, self.rows)
+
     def drop_scratch(self) -> None:
         """Give the expert's rows back: nobody will act on this prefix again."""
         if self.scratch:
@@ -64,6 +69,10 @@ class Tail:
     def end(self) -> int:
         """Slot of the next row."""
         return self.start + self.rows
+
+    def purge(self) -> bool:
+        """See Pool.purge."""
+        return self.pool.purge(self.start, self.capacity)
 
     def release(self) -> None:
         """Free the slots."""
@@ -134,6 +143,18 @@ class Pool:
                 self._take(hole, at, capacity)
                 return Tail(self, at, capacity)
         raise PoolFull(f'no run of {capacity} free slots for a request beside the {self.control} kept for control')
+
+    def purge(self, start: int, rows: int) -> bool:
+        """Put 0 for what is not finite in these slots; whether everything was.
+
+        A pass of fixed shape multiplies what it does not see by 0, and 0 times NaN is NaN.
+        """
+        finite = True
+        for cache in (self.k, self.v):
+            run = cache[:, start:start + rows]
+            finite &= bool(run.isfinite().all())
+            run.nan_to_num_(0.0, 0.0, 0.0)
+        return finite
 
     def _take(self, hole: int, at: int, rows: int) -> None:
         """Take a run out of a hole; what is left before and behind it stays free."""

@@ -111,6 +111,7 @@ class Graphs:
             segment = Segment(rows, 0, 0, outputs=rows)
             self.decode(self.language.embed(torch.zeros(rows, dtype=torch.long, device=device)), [segment])
             rows *= 2
+        self._seen.fill_(True)  # of a row that sees nothing some attention makes NaN, and that would stay in the pool
         for home in range(0, self.pool.k.shape[1], self.pool.align):
             self._make_denoise(home)
 

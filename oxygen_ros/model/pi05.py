@@ -36,6 +36,9 @@ class Pi05:
         if self.device.type == 'cpu' and dtype == torch.float32 and kernels.library is None:
             logging.getLogger(__name__).warning('torch alone computes the model, text 2-3 times slower than with our '
                                                 'CPU kernels: %s', kernels.why_not)
+        if self.device.type == 'cuda':
+            # It plans every new shape for tens of ms on the host, and prompts and riders bring new ones all the time.
+            torch.backends.cuda.enable_cudnn_sdp(False)
         if self.device.type == 'cuda' and dtype == torch.bfloat16:
             torch.set_float32_matmul_precision('high')  # TF32 where LeRobot keeps fp32: more exact than bf16 still
         vision_dtype = torch.float32 if config.vision_float32 else dtype

@@ -16,6 +16,7 @@ OnFlat = Literal['floor', 'refuse']
 READS: dict[str, tuple[str, ...]] = {'QUANTILES': ('q01', 'q99'), 'QUANTILE10': ('q10', 'q90'),
                                      'MEAN_STD': ('mean', 'std'), 'MIN_MAX': ('min', 'max'), 'IDENTITY': ()}
 FLAT = 1e-3
+_TELLS = 1e-5  # of a value: rounding it to fp32 moves what is this much apart by up to a hundredth
 _EPS = {'lerobot': 1e-8, 'openpi': 1e-6}
 
 
@@ -26,7 +27,7 @@ class Normaliser:
     Dimensions beyond the statistics' own pass through unchanged (openpi pads the model's action space).
 
     offset, divisor, scale: [n]. ``divisor`` carries the epsilon of the format and the floor of flat dimensions;
-        ``scale`` is the divisor of the way back, which gets no floor: what stood still in training stands still.
+        ``scale`` is the factor of the way back, which gets no floor: what stood still in training stands still.
     notes: the dimensions that hardly moved in training, by name.
     """
 
@@ -91,6 +92,17 @@ class Normaliser:
         if self.mode != 'MEAN_STD':
             x = (x + 1) / 2
         return np.concatenate([x * self.scale + self.offset, y[..., n:]], axis=-1)
+
+
+    def invert(self, x: np.ndarray) -> np.ndarray:
+        """What unnormalise makes x of; NaN in a dimension that is too flat to tell: there it makes nearly the same of
+        anything."""
+        n = self.dim
+        told = self.scale > _TELLS * np.maximum(np.abs(self.offset), 1.0)
+        y = np.where(told, (x[..., :n] - self.offset) / np.where(told, self.scale, 1.0), np.nan)
+        if self.mode != 'MEAN_STD':
+            y = 2 * y - 1
+        return np.concatenate([y, x[..., n:]], axis=-1)
 
 
 def _statistic(what: str, name: str, stats: Mapping[str, np.ndarray], dim: int | None, names: Sequence[str],

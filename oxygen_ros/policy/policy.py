@@ -150,7 +150,7 @@ class Policy:
             relative = np.flatnonzero(self.recipe.relative)
             chunk[:, relative] -= observation.state[relative]
         out = torch.full((self.config.horizon, self.config.action_dim), torch.nan)
-        out[:len(chunk), :self.action_dim] = torch.from_numpy(self.recipe.actions.normalise(chunk))
+        out[:len(chunk), :self.action_dim] = torch.from_numpy(self.recipe.actions.invert(chunk))
         return out
 
     @property

@@ -19,7 +19,7 @@ _TURN = ('<end_of_turn>', '<|im_end|>')   # chat models end a turn with these an
 
 
 class _Backend(Protocol):
-    """What the two libraries have in common."""
+    """What the two libraries have in common. size: one more than the largest id that text can become."""
 
     size: int
 
@@ -32,8 +32,11 @@ class _HuggingFace:
     def __init__(self, tokenizer: tokenizers.Tokenizer):
         tokenizer.no_truncation()   # files of published models often cut at their own length
         tokenizer.no_padding()
+        tokenizer.encode_special_tokens = True   # what a person writes is text: "<eos>" in it ends nothing
         self._tokenizer = tokenizer
-        self.size = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+        # PaliGemma's <image> is special, and one more than its model has rows.
+        special = {index for index, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+        self.size = max(set(tokenizer.get_vocab().values()) - special, default=-1) + 1
 
     def encode(self, text: str) -> list[int]:
         return self._tokenizer.encode(text, add_special_tokens=False).ids
@@ -65,17 +68,17 @@ class Tokenizer:
     """Text <-> ids.
 
     ``bos_id`` starts every prompt, ``eos_id`` ends a text, ``stop_ids`` are all ids that end one. ``vocab_size`` is
-    one more than the largest id; a model may have more rows, whose ids decode to nothing.
+    one more than the largest id in use; a model may have more rows, whose ids decode to nothing.
     """
 
     def __init__(self, backend: _Backend, source: str):
         self._backend = backend
         self.source = source
-        self.vocab_size = backend.size
         self.bos_id = self._special(_BOS, 'beginning-of-text')
         self.eos_id = self._special(_EOS, 'end-of-text')
         turns = [backend.find(token) for token in _TURN]
         self.stop_ids = frozenset([self.eos_id, *(turn for turn in turns if turn is not None)])
+        self.vocab_size = max(backend.size, self.bos_id + 1, *(index + 1 for index in self.stop_ids))
 
     def _special(self, names: Iterable[str], what: str) -> int:
         for name in names:
