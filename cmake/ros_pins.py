@@ -8,6 +8,7 @@ Wheels named ``ros-NAME`` are those of the newest distribution, which constraint
 """
 import re
 import sys
+import tomllib
 from pathlib import Path
 
 NEWEST = 'kilted'
@@ -23,11 +24,11 @@ def constraints(distribution: str) -> str:
 
 
 def packages(distribution: str) -> str:
-    text = re.sub('#.*', '', Path('pyproject.toml').read_text())
-    build = re.findall('"(.+?)"', re.search(r'requires = \[(.+?)\n]', text, re.S)[1])
+    project = tomllib.loads(Path('pyproject.toml').read_text())
+    build = project['build-system']['requires']
     if distribution == NEWEST:
         return ' '.join(build)
-    run = re.findall('"(ros-.+?)"', re.search(r'\ndependencies = \[(.+?)\n]', text, re.S)[1])
+    run = project['project']['dependencies']
     others = INSTEAD.get(distribution, {})
     names = [re.match('ros-([a-z0-9-]+)', wheel)[1] for wheel in build + run if wheel.startswith('ros-')]
     wheels = [f'ros-{distribution}-{name}' for given in names for name in others.get(given, [given])]

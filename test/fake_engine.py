@@ -50,9 +50,6 @@ class FakeEngine:
     def configure(self, change):
         self.max_tokens = change.max_tokens or self.max_tokens
 
-    def close(self):
-        self.cancel()
-
     def act(self, observation, received_ns=0, deadline_ns=0):
         if self.seen:
             images, checksum = self.seen

@@ -401,7 +401,7 @@ def test_a_thousand_asks_and_cancels_leave_nothing():
     assert rig.engine.pool.used == base
     finals = [e for e in rig.events if isinstance(e, Speech) and e.final]
     assert len(finals) == len({e.request_id for e in finals}) == 1000
-    rig.engine.close()
+    rig.engine.reset()
     assert rig.engine.pool.used == 0
 
 

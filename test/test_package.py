@@ -83,7 +83,7 @@ def test_every_executable_runs_an_existing_main_and_only_as_the_program(script):
     assert f'scripts/{script.name}' in CMAKE and os.access(script, os.X_OK)
     module = re.search(r'^from (\S+) import main$', script.read_text(), re.M)[1]
     assert callable(importlib.import_module(module).main)
-    # The engine process (spawn) imports the program's file again: it must not start a second node.
+    # Whoever imports the program's file, as documentation and test tools do, starts nothing.
     imported = subprocess.run([sys.executable, '-c', f'import runpy; runpy.run_path({str(script)!r})'],
                               capture_output=True, text=True, timeout=60)
     assert (imported.returncode, imported.stdout) == (0, ''), imported.stderr

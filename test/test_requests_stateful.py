@@ -216,7 +216,7 @@ class RequestMachine(RuleBasedStateMachine):
         if not hasattr(self, 'rig'):
             return
         try:
-            self.engine.close()
+            self.engine.reset()
             self.look()
             assert not self.open and not self.texts, 'each request has ended'
             assert self.engine.pool.used == 0, 'every byte is back'

@@ -4,6 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytest.importorskip('tomllib')
 HERE = Path(__file__).resolve().parents[1]
 
 

@@ -89,7 +89,7 @@ def test_training_forward_gives_the_engines_actions(frames, served):
         engine = Engine(policy, EngineOptions(noise_seed=5), events.append)
         engine.act(_observation(policy, frames, i))
         chunk = next(e for e in events if isinstance(e, Chunk)).actions
-        engine.close()
+        engine.reset()
 
         prepared = policy.prepare(_observation(policy, frames, i))
         x = torch.randn(CONFIG.horizon, CONFIG.action_dim, generator=torch.Generator().manual_seed(5 + i))
@@ -112,7 +112,7 @@ def test_training_forward_gives_the_engines_words_for_several_requests_at_once(f
     engine.speak()
     said = {seed: [t for e in events if isinstance(e, Speech) and e.request_id == seed for t in e.token_ids]
             for seed in seeds}
-    engine.close()
+    engine.reset()
 
     rows = [policy.tokenizer.encode(seed) + said[seed] for seed in seeds]
     prompt = policy.prepare(_observation(policy, frames, 0)).ids

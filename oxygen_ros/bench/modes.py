@@ -34,20 +34,19 @@ class Mode:
     ride: bool = False
     drafts: Literal['', 'right', 'wrong'] = ''
     silent: bool = False
-    help: str = ''
 
 
 MODES = {mode.name: mode for mode in (
-    Mode('peer', 'peer', help='as openpi and LeRobot compute it: two prefills, absent camera and padding masked'),
-    Mode('padded', 'isolated', padded=True, help='our kernels, but two prefills, absent camera and padding computed'),
-    Mode('isolated', 'isolated', help='two prefills, only what is there, all text in its frame'),
-    Mode('shared', 'shared', help='one prefill, all text in its frame'),
-    Mode('continuous', 'continuous', help='one prefill, text goes on across frames as one batch'),
-    Mode('ride', 'continuous', ride=True, help='as continuous; one token of each request comes with the prefill'),
-    Mode('draft', 'continuous', ride=True, drafts='right', help='as ride; the last utterance repeats and is confirmed'),
+    Mode('peer', 'peer'),
+    Mode('padded', 'isolated', padded=True),
+    Mode('isolated', 'isolated'),
+    Mode('shared', 'shared'),
+    Mode('continuous', 'continuous'),
+    Mode('ride', 'continuous', ride=True),
+    Mode('draft', 'continuous', ride=True, drafts='right'),
     # references, run beside the others where a ratio needs them
-    Mode('act', 'continuous', ride=True, silent=True, help='actions only'),
-    Mode('draft_miss', 'continuous', ride=True, drafts='wrong', help='as ride; every draft is wrong'),
+    Mode('act', 'continuous', ride=True, silent=True),
+    Mode('draft_miss', 'continuous', ride=True, drafts='wrong'),
 )}
 REFERENCES = {'act': ('draft',), 'draft_miss': ('draft',)}  # reference -> the modes that need it
 

@@ -46,7 +46,7 @@ def summarise(track: Track, ceilings: Ceilings, copied: float, deadline_ms: floa
         'deadline_misses': sum(ms > deadline_ms for ms in frame_ms) if deadline_ms else 0,
         'rows_per_frame': sum(c.rows for c in calls) / len(frames),
         'share_of_floor': p(floors) / p(f.seconds for f in frames),
-        # beyond what was asked for
+        # what explains the figures above
         'frames': len(frames),
         'frame_ms_min': min(frame_ms),
         'frame_floor_ms': 1e3 * p(floors),
@@ -95,6 +95,7 @@ def ratio(a: Sequence[float], b: Sequence[float]) -> dict[str, float]:
     return {'ratio': p(pairs), 'low': p(pairs, 25), 'high': p(pairs, 75)}
 
 
+# What the project promises (docs/benchmarks.md) of its standard workload, the small preset on one CPU thread.
 # name, of, to, figure, bound: `of` may cost at most this part of `to`
 _BOUNDS = (
     ('ride frame / peer frame', 'ride', 'peer', 'seconds', 0.30),

@@ -130,10 +130,6 @@ class Engine:
         if change.max_tokens is not None:
             self.max_tokens = min(change.max_tokens, self.options.max_tokens)
 
-    def close(self) -> None:
-        """End every request and free the cache."""
-        self.reset()
-
     @property
     def live(self) -> int:
         """Requests that hold KV."""
@@ -240,7 +236,7 @@ class Engine:
         while requests <= self.options.max_live:
             self.cancel()
             for i in range(requests):
-                self.ask(Ask(f'warm up {i}', '', temperature=1e-6))
+                self.ask(Ask(f'warm up {i}', '', temperature=1e-6))  # sampled, so no draft gets in
             for i in range(4):
                 if i == 2 and self.live:
                     self.scheduler.times.forget(requests)  # the first steps pay for warming up
@@ -350,8 +346,7 @@ class Engine:
         for standing in self.standing:
             due = standing.every_cycles and self.count['cycles'] % standing.every_cycles == 0
             if due and not self.scheduler.full and all(r.ask.channel != standing.channel for r in self.scheduler):
-                self.ask(Ask(f'{standing.channel}-{sequence}', standing.seed, standing.channel,
-                             standing.max_tokens, stop=standing.stop, priority=standing.priority))
+                self.ask(Ask(f'{standing.channel}-{sequence}', standing.seed, standing.channel, standing.max_tokens))
 
     def _admit(self) -> None:
         """Give waiting requests a tail on the newest prefix, while there is room."""

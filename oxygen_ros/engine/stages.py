@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
+from typing import Any
 
 import torch
 
@@ -11,28 +13,19 @@ class Stages:
 
     def __init__(self, device: torch.device) -> None:
         self._cuda = device.type == 'cuda'
-        self._names: list[str] = []
-        self._times: list[float] = []
-        self._events: list[torch.cuda.Event] = []
-        self._now()
+        self._marks: list[tuple[str, Any]] = []
+        self.mark('')
 
     def mark(self, stage: str) -> None:
         """`stage` ends here."""
-        self._names.append(stage)
-        self._now()
-
-    def seconds(self) -> dict[str, float]:
-        """Seconds per stage; on CUDA only after the last mark has been reached."""
-        if self._cuda:
-            spans = [a.elapsed_time(b) / 1e3 for a, b in zip(self._events, self._events[1:], strict=False)]
-        else:
-            spans = [b - a for a, b in zip(self._times, self._times[1:], strict=False)]
-        return dict(zip(self._names, spans, strict=True))
-
-    def _now(self) -> None:
         if self._cuda:
             event = torch.cuda.Event(enable_timing=True)
             event.record()
-            self._events.append(event)
+            self._marks.append((stage, event))
         else:
-            self._times.append(time.perf_counter())
+            self._marks.append((stage, time.perf_counter()))
+
+    def seconds(self) -> dict[str, float]:
+        """Seconds per stage; on CUDA only after the last mark has been reached."""
+        return {stage: begin.elapsed_time(end) / 1e3 if self._cuda else end - begin
+                for (_, begin), (stage, end) in pairwise(self._marks)}

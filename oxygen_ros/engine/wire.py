@@ -73,8 +73,6 @@ class Standing:
     seed: str
     every_cycles: int
     max_tokens: int
-    priority: int = 20
-    stop: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

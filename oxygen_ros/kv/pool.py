@@ -11,7 +11,7 @@ import torch
 
 
 class PoolFull(RuntimeError):
-    """There is no room for this now; `needed` slots in one run were asked for."""
+    """There is no run of so many free slots now."""
 
 
 @dataclass(eq=False)

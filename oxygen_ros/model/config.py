@@ -67,7 +67,7 @@ PRESETS = {
     'tiny': ModelConfig(image=56, patch=14, vision_width=64, vision_layers=2, vision_heads=4, vision_mlp=128, width=64,
                         depth=3, mlp=128, heads=8, head_dim=16, vocab=512, expert_width=32, expert_mlp=64, horizon=10,
                         max_prompt=200),
-    # the peers' benchmark size (shared reference, section 5)
+    # a size that a CPU runs in real time, for benchmarks
     'small': ModelConfig(image=224, patch=14, vision_width=256, vision_layers=4, vision_heads=4, vision_mlp=1024,
                          width=512, depth=6, mlp=2048, heads=8, head_dim=64, vocab=4096, expert_width=256,
                          expert_mlp=1024, horizon=50),

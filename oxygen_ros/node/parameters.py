@@ -53,9 +53,8 @@ class SpeechParameters(Strict):
 
     def standing(self) -> tuple[Standing, ...]:
         """The standing requests as the engine takes them."""
-        channels = (('narration', self.narration, 20), ('memory', self.memory, 10))
-        return tuple(Standing(channel, p.seed, p.every_cycles, min(p.max_tokens, self.max_tokens), priority)
-                     for channel, p, priority in channels if p.every_cycles)
+        return tuple(Standing(channel, p.seed, p.every_cycles, min(p.max_tokens, self.max_tokens))
+                     for channel, p in (('narration', self.narration), ('memory', self.memory)) if p.every_cycles)
 
     def configure(self) -> Configure:
         """The message that applies these settings to a running engine."""

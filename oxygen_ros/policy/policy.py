@@ -69,6 +69,7 @@ class Policy:
         self.config: ModelConfig = net.config
         self.cameras = recipe.cameras
         self.state_dim, self.action_dim = recipe.state_dim, recipe.action_dim
+        self._relative = np.flatnonzero(recipe.relative)
         self.forget()
 
     def forget(self) -> None:
@@ -111,15 +112,16 @@ class Policy:
         if raw.shape != (self.state_dim,):
             raise ValueError(f'state has shape {list(raw.shape)}, the checkpoint reads {self.state_dim} values')
         if not np.isfinite(raw).all():
-            raise ValueError(f'state is not finite: {self._names(~np.isfinite(raw))}')
+            broken = np.flatnonzero(~np.isfinite(raw)).tolist()
+            raise ValueError(f'state is not finite: {", ".join(map(self._name, broken))}')
         state = self.recipe.state.normalise(raw)
         self._observations += 1
         self._clipped += np.abs(state) > 1
         return state
 
-    def _names(self, which: np.ndarray) -> str:
+    def _name(self, i: int) -> str:
         names = self.recipe.state_names
-        return ', '.join(names[i] if i < len(names) else f'state[{i}]' for i in np.flatnonzero(which))
+        return names[i] if i < len(names) else f'state[{i}]'
 
     def finish(self, actions: Tensor | np.ndarray, observation: Observation) -> np.ndarray:
         """Normalised actions [horizon, model's action_dim] -> float32 [horizon, action_dim] in the policy's units.
@@ -128,9 +130,7 @@ class Policy:
         Raises ValueError if anything is not finite.
         """
         chunk = self.recipe.actions.unnormalise(np.asarray(actions, np.float32)[:, :self.action_dim])
-        if any(self.recipe.relative):
-            relative = np.flatnonzero(self.recipe.relative)
-            chunk[:, relative] += observation.state[relative]
+        chunk[:, self._relative] += observation.state[self._relative]
         if not np.isfinite(chunk).all():
             raise ValueError('the actions are not finite: check the weights and the statistics (oxygen check)')
         return chunk.astype(np.float32)
@@ -146,9 +146,7 @@ class Policy:
         if given.ndim != 2 or given.shape[1] != self.action_dim or not np.isfinite(given).all():
             raise ValueError(f'committed actions must be finite [n, {self.action_dim}], not {list(given.shape)}')
         chunk = np.array(given[:self.config.horizon], np.float32)
-        if any(self.recipe.relative):
-            relative = np.flatnonzero(self.recipe.relative)
-            chunk[:, relative] -= observation.state[relative]
+        chunk[:, self._relative] -= observation.state[self._relative]
         out = torch.full((self.config.horizon, self.config.action_dim), torch.nan)
         out[:len(chunk), :self.action_dim] = torch.from_numpy(self.recipe.actions.invert(chunk))
         return out
@@ -157,9 +155,8 @@ class Policy:
     def notes(self) -> tuple[str, ...]:
         """What a person should know: about the checkpoint, and about the observations so far."""
         notes = list(self.recipe.notes)
-        for i in np.flatnonzero(self._clipped):
-            one_hot = np.arange(self.state_dim) == i
-            notes.append(f'{self._names(one_hot)}: outside the training range in {self._clipped[i]} of '
+        for i in np.flatnonzero(self._clipped).tolist():
+            notes.append(f'{self._name(i)}: outside the training range in {self._clipped[i]} of '
                          f'{self._observations} observations')
         if self._shortened:
             notes.append(f'{self._cut} ({self._shortened} of {self._observations} observations)')

@@ -37,11 +37,10 @@ Cycle = tuple[Observation, list[Ask]]
 
 @dataclass
 class Outcome:
-    """What came of one episode. distance: of the fingertip from its goal at the end, m."""
+    """What came of one episode."""
 
     success: bool
     seconds: float
-    distance: float
     said: list[Said] = field(default_factory=list)
     recording: list[Cycle] = field(default_factory=list)
 
@@ -63,7 +62,7 @@ class Driver:
         scene, controller = self._scene, Controller(episode.start)
         scene.reset(episode.layout, episode.start)
         judge = Judge(episode.layout, episode.intent, scene.tip)
-        outcome = Outcome(False, 0.0, 0.0)
+        outcome = Outcome(False, 0.0)
         for cycle in range(round(limit / PERIOD)):
             outcome.seconds = cycle * PERIOD
             scene.q = controller.advance(outcome.seconds)
@@ -90,13 +89,11 @@ class Driver:
         self._engine.reset()
         self._events.clear()
         outcome.success = judge.succeeded
-        goal = episode.intent.goal(episode.layout)
-        outcome.distance = 0.0 if goal is None else float(np.linalg.norm(scene.tip - goal))
         return outcome
 
     def close(self) -> None:
         """Free the engine and the renderer."""
-        self._engine.close()
+        self._engine.reset()
         self._scene.close()
 
     @staticmethod

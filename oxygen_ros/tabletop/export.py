@@ -16,7 +16,6 @@ from oxygen_ros.tabletop.network import Parameters
 from oxygen_ros.tabletop.scene import CAMERAS
 from oxygen_ros.tabletop.vocabulary import FILE
 
-FOLDER = Path(__file__).parent / 'assets' / 'checkpoint'
 _STATE_FILE = 'policy_preprocessor_step_0_normalizer_processor.safetensors'
 _ACTION_FILE = 'policy_postprocessor_step_0_unnormalizer_processor.safetensors'
 _MODES = {'VISUAL': 'IDENTITY', 'STATE': 'MIN_MAX', 'ACTION': 'MIN_MAX'}

@@ -74,7 +74,7 @@ class Worker:
             if acted or time.monotonic() >= self._report_at:
                 self._emit(replace(self._engine.report(), memory_bytes=resident_bytes(), heartbeat=not acted))
                 self._report_at = time.monotonic() + HEARTBEAT_S
-        self._engine.close()
+        self._engine.reset()
 
     def _listen(self) -> bool:
         """Take every message there is; wait for one while there is nothing to do. False: leave."""

@@ -67,7 +67,7 @@ def said(witness, *messages):
 
 def test_a_good_answer_is_nothing_to_speak_of():
     witness = SpeechWitness()
-    witness.ask('q', 0.0)
+    witness.ask('q')
     assert said(witness, (0, 'on ', 'on ', False, ''), (1, 'top', 'on top', True, 'stop')) == []
     assert not witness.asked and witness.reasons == {'stop': 1}
 
@@ -88,7 +88,7 @@ def test_each_kind_of_bad_answer_is_seen(messages, kind):
 
 def test_what_is_not_answered_stays_open():
     witness = SpeechWitness()
-    witness.ask('q', 0.0)
+    witness.ask('q')
     said(witness, (0, 'a', 'a', False, ''))
     assert list(witness.asked) == ['q']
 

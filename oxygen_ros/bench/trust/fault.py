@@ -52,7 +52,6 @@ class Outcome:
     kv: tuple[int, int] | None = None
     descriptors: tuple[int, int] | None = None
     said: str = ''
-    note: str = ''
     faults: list[str] = field(default_factory=list)
 
     @property

@@ -19,7 +19,7 @@ from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from std_msgs.msg import String
-from std_srvs.srv import SetBool, Trigger
+from std_srvs.srv import SetBool
 from trajectory_msgs.msg import JointTrajectory
 
 from oxygen_ros.bench.trust.robot import LIMIT, MOVED, SPEED, Robot, write_contract
@@ -163,7 +163,7 @@ class Live:
         """Send a question; its id."""
         self._numbers += 1
         name = f'trust-{self._numbers}'
-        self.speech.ask(name, time.time())
+        self.speech.ask(name)
         self._ask.publish(SpeechRequest(request_id=name, seed=seed, **fields))
         return name
 
@@ -172,9 +172,6 @@ class Live:
 
     def pause(self, on: bool) -> None:
         self._call(SetBool, 'pause', SetBool.Request(data=on))
-
-    def reset(self) -> None:
-        self._call(Trigger, 'reset', Trigger.Request())
 
     def transition(self, name: str) -> bool:
         """'configure', 'activate', 'deactivate' or 'cleanup'; whether it was done."""

@@ -98,12 +98,12 @@ class SpeechWitness:
     bad: Counter[str] = field(default_factory=Counter)
     example: dict[str, str] = field(default_factory=dict)
     reasons: Counter[str] = field(default_factory=Counter)
-    asked: dict[str, float] = field(default_factory=dict)               # ours that have not ended: when
+    asked: set[str] = field(default_factory=set)                        # ours that have not ended
     _begun: dict[str, tuple[int, str]] = field(default_factory=dict)    # messages so far, text so far
     _ended: set[str] = field(default_factory=set)
 
-    def ask(self, request_id: str, now: float) -> None:
-        self.asked[request_id] = now
+    def ask(self, request_id: str) -> None:
+        self.asked.add(request_id)
 
     def speech(self, request_id: str, sequence: int, delta: str, text: str, final: bool, reason: str) -> None:
         """One message of `speech`."""
@@ -122,7 +122,7 @@ class SpeechWitness:
             self.reasons[reason] += 1
             self._ended.add(request_id)
             self._begun.pop(request_id, None)
-            self.asked.pop(request_id, None)
+            self.asked.discard(request_id)
 
     def findings(self) -> dict[str, tuple[int, str]]:
         """What was wrong: kind -> (how often, the first example)."""
