@@ -65,7 +65,7 @@ def full_size(path: tyro.conf.Positional[str], dtype: Dtype = 'auto', device: st
     engine.ask(Ask('full size', 'Subtask: '))
     engine.speak()
     meter.sample()
-    engine.close()
+    engine.reset()
     chunk, = (event.actions for event in events if isinstance(event, Chunk))
     speech = [event for event in events if isinstance(event, Speech)]
     console.print(f'chunk {chunk.shape[0]} x {chunk.shape[1]}, finite: {np.isfinite(chunk).all()}; '

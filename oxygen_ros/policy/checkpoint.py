@@ -26,7 +26,8 @@ from oxygen_ros.policy.sizes import config_of
 from oxygen_ros.policy.tokenizer import Tokenizer
 from oxygen_ros.policy.weights import Weights
 
-ASSETS = Path(__file__).parents[1] / 'tabletop' / 'assets'   # the embedded checkpoint and its tokenizer
+RANDOM_STATE, RANDOM_ACTIONS = 8, 7   # values of a robot that random weights are for
+EMBEDDED = Path(__file__).parents[1] / 'assets' / 'tabletop'   # the checkpoint of the simulated robot
 
 Dtype = Literal['auto', 'float32', 'bfloat16']
 
@@ -85,7 +86,7 @@ def read(path: str | Path, mask: Mask | None = None, overrides: Overrides | None
     """Check all of a checkpoint but the values of its weights. Arguments and errors as in ``load``."""
     if str(path).startswith('random:'):
         return _random(str(path).removeprefix('random:'), mask or 'prefix_lm', seed)
-    folder = ASSETS / 'checkpoint' if str(path) == 'tabletop' else Path(path).expanduser()
+    folder = EMBEDDED if str(path) == 'tabletop' else Path(path).expanduser()
     format = recognise(folder)
     overrides = Overrides.read(folder, overrides)
     declared, recipe, prompt = (lerobot if format == 'LeRobot' else openpi).read(folder, overrides)
@@ -160,9 +161,9 @@ def _random(preset: str, mask: Mask, seed: int) -> Checkpoint:
         raise CheckpointError(f'random:{preset}: unknown size; known are {", ".join(PRESETS)}')
     config = PRESETS[preset].model_copy(update={'mask': mask})
     as_is = Normaliser.make('state', 'IDENTITY', {}, 'lerobot')
-    recipe = Recipe('random weights', openpi.CAMERAS, 8, 7, 'lerobot', as_is, as_is,
+    recipe = Recipe('random weights', openpi.CAMERAS, RANDOM_STATE, RANDOM_ACTIONS, 'lerobot', as_is, as_is,
                     notes=('random weights: the actions mean nothing',))
-    return _checkpoint(f'random:{preset}', config, recipe, Tokenizer.from_folder(ASSETS), {},
+    return _checkpoint(f'random:{preset}', config, recipe, Tokenizer.from_folder(EMBEDDED), {},
                        random_tensors(config, seed))
 
 

@@ -17,10 +17,9 @@ from torch import Tensor
 
 from oxygen_ros.model.config import PRESETS, ModelConfig
 from oxygen_ros.model.names import Shape, expected, random_tensors
-from oxygen_ros.policy.checkpoint import ASSETS
+from oxygen_ros.policy.checkpoint import EMBEDDED, RANDOM_ACTIONS, RANDOM_STATE
 from oxygen_ros.policy.openpi import CAMERAS
 
-STATE_DIM, ACTION_DIM = 8, 7
 _DTYPES = {'float32': ('F32', torch.float32), 'bfloat16': ('BF16', torch.bfloat16)}
 
 
@@ -39,9 +38,9 @@ def write(folder: Path, preset: str = 'tiny', format: Literal['lerobot', 'openpi
     folder.mkdir(parents=True)
     with open(folder / 'model.safetensors', 'wb') as file:
         _save(file, expected(config), random_tensors(config, seed), dtype, 'model.' if format == 'lerobot' else '')
-    shutil.copy(ASSETS / 'tokenizer.json', folder)
+    shutil.copy(EMBEDDED / 'tokenizer.json', folder)
     statistics = {what: {'q01': -np.ones(n, np.float32), 'q99': np.ones(n, np.float32)}
-                  for what, n in (('state', STATE_DIM), ('actions', ACTION_DIM))}
+                  for what, n in (('state', RANDOM_STATE), ('actions', RANDOM_ACTIONS))}
     (_lerobot if format == 'lerobot' else _openpi)(folder, config, statistics)
 
 
@@ -73,10 +72,10 @@ def _lerobot(folder: Path, config: ModelConfig, statistics: Mapping[str, Mapping
         'type': 'pi05', 'chunk_size': config.horizon, 'max_action_dim': config.action_dim,
         'image_resolution': [config.image] * 2, 'tokenizer_max_length': config.max_prompt,
         'vision_heads': config.vision_heads,
-        'input_features': {'observation.state': {'type': 'STATE', 'shape': [STATE_DIM]}} | {
+        'input_features': {'observation.state': {'type': 'STATE', 'shape': [RANDOM_STATE]}} | {
             f'observation.images.{camera}': {'type': 'VISUAL', 'shape': [3, config.image, config.image]}
             for camera in CAMERAS},
-        'output_features': {'action': {'type': 'ACTION', 'shape': [ACTION_DIM]}}})
+        'output_features': {'action': {'type': 'ACTION', 'shape': [RANDOM_ACTIONS]}}})
     modes = {'norm_map': {'VISUAL': 'IDENTITY', 'STATE': 'QUANTILES', 'ACTION': 'QUANTILES'}}
     for name, step, rest in (('policy_preprocessor', 'normalizer_processor',
                               ['pi05_prepare_state_tokenizer_processor_step', 'tokenizer_processor']),

@@ -135,7 +135,7 @@ def replay(policy: Policy, mode: str, recordings: Iterable[list[Cycle]]) -> Repl
                 case Speech(final=True):
                     texts[event.observation, event.channel] = event.text
     report = engine.report()
-    engine.close()
+    engine.reset()
     return Replayed(chunks, texts, report)
 
 

@@ -8,15 +8,15 @@ Run ``python -m oxygen_ros.tabletop.vocabulary FILE`` to make it again; the resu
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import numpy as np
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from oxygen_ros.policy.checkpoint import EMBEDDED
 from oxygen_ros.tabletop import words
 from oxygen_ros.tabletop.task import COLOURS, Intent, random_layout
 
-FILE = Path(__file__).parent / 'assets' / 'tokenizer.json'
+FILE = EMBEDDED / 'tokenizer.json'
 SIZE = 512
 SPECIAL = ('<pad>', '<eos>', '<bos>')       # ids 0, 1, 2, as PaliGemma numbers them
 _FIXED = ('Task:', ', State:', ';\nAction: ', 'Subtask: ', 'Memory: ', '\nAnswer: ')
