@@ -15,8 +15,8 @@ from oxygen_ros.bench.runners import EngineRunner, PeerRunner
 from oxygen_ros.bench.workload import Workload
 from oxygen_ros.engine.wire import Ask, Chunk, Speech
 from oxygen_ros.kv import Pool
-from oxygen_ros.model.names import random_tensors
 from oxygen_ros.model.segments import observation_segments
+from oxygen_ros.policy.random_weights import random_tensors
 
 WORKLOAD = Workload(tokens=6, per_frame=2)
 RUN_KEYS = ('mode', 'frame_ms_p50', 'frame_ms_p99', 'chunk_ms_p50', 'prefill_ms_p50', 'decode_step_ms_p50',

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oxygen_ros.model.config import PRESETS
-from oxygen_ros.model.names import EMBED_TOKENS, EXPERT, LM_HEAD, VISION, expected, random_tensors
+from oxygen_ros.model.names import EMBED_TOKENS, EXPERT, LM_HEAD, VISION, expected
 from oxygen_ros.policy import load, read
 from oxygen_ros.policy.observation import Observation
 from oxygen_ros.policy.random_checkpoint import write
+from oxygen_ros.policy.random_weights import random_tensors
 from oxygen_ros.policy.sizes import config_of
 from oxygen_ros.policy.weights import Weights
 

@@ -18,7 +18,8 @@ from ros_helpers import Robot, jtc_faults, seconds  # noqa: E402
 from std_msgs.msg import Float64MultiArray, String  # noqa: E402
 from std_srvs.srv import SetBool, Trigger  # noqa: E402
 
-from oxygen_ros.node.parameters import ParameterError, document, parse, specs  # noqa: E402
+from oxygen_ros.node.parameter_docs import document  # noqa: E402
+from oxygen_ros.node.parameters import ParameterError, parse, specs  # noqa: E402
 
 
 # --- the real engine ---------------------------------------------------------------------------------------------
@@ -412,7 +413,7 @@ def test_every_default_is_valid_and_no_seed_is_the_systems():
 
 def test_the_documentation_is_current():
     assert (Path(__file__).parents[1] / 'docs' / 'parameters.md').read_text() == document(), (
-        'run: python -m oxygen_ros.node.parameters > docs/parameters.md')
+        'run: python -m oxygen_ros.node.parameter_docs > docs/parameters.md')
 
 
 # --- more than one -----------------------------------------------------------------------------------------------

@@ -6,9 +6,9 @@ import torch
 from oxygen_ros.engine.engine import Engine
 from oxygen_ros.engine.options import EngineOptions
 from oxygen_ros.engine.wire import Ask, Chunk, Speech
-from oxygen_ros.model.names import random_tensors
 from oxygen_ros.policy.checkpoint import load
 from oxygen_ros.policy.observation import Observation
+from oxygen_ros.policy.random_weights import random_tensors
 from oxygen_ros.tabletop import cli, data, words
 from oxygen_ros.tabletop.batches import Batches, normaliser
 from oxygen_ros.tabletop.data import Frames, make_frames

@@ -20,7 +20,7 @@ from oxygen_ros.bench.peer import PeerNet
 from oxygen_ros.bench.runners import EngineRunner, PeerRunner, Runner
 from oxygen_ros.bench.workload import Workload
 from oxygen_ros.engine.wire import Ask, Chunk, FromEngine, Speech
-from oxygen_ros.model.names import random_tensors
+from oxygen_ros.policy.random_weights import random_tensors
 
 EXACT, ROUNDED = 2e-5, 0.05     # bfloat16: measured 0.03-0.04 between the public implementations
 _FRAMES = 4

@@ -29,10 +29,10 @@ from oxygen_ros.bench.results import summarise, verdicts
 from oxygen_ros.bench.ros import ros
 from oxygen_ros.bench.soak import soak
 from oxygen_ros.bench.workload import Arrivals, Workload
-from oxygen_ros.model.names import random_tensors
 from oxygen_ros.outputs import unwritable
 from oxygen_ros.policy.errors import CheckpointError
 from oxygen_ros.policy.policy import Policy
+from oxygen_ros.policy.random_weights import random_tensors
 
 Preset = Literal['tiny', 'small', 'pi05']
 _COUNTED_FRAMES = 2     # frames watched for copies; watching slows them, so they are not timed

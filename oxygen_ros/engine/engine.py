@@ -23,7 +23,7 @@ from oxygen_ros.engine.sampler import Sampler, sample
 from oxygen_ros.engine.scheduler import Scheduler
 from oxygen_ros.engine.stages import Stages
 from oxygen_ros.engine.text import TextStream
-from oxygen_ros.engine.wire import Ask, Chunk, Configure, FinishReason, FromEngine, Rejected, Report, Speech
+from oxygen_ros.engine.wire import Ask, Chunk, Configure, FinishReason, FromEngine, Rejected, Report, refusal
 from oxygen_ros.kv import PoolFull, Prefix
 from oxygen_ros.model.segments import observation_segments
 from oxygen_ros.policy.observation import Observation
@@ -334,7 +334,7 @@ class Engine:
         self._current = None
 
     def _refuse(self, ask: Ask, detail: str) -> None:
-        self.emit(Speech(ask.request_id, ask.channel, 0, 0, 0, (), '', '', True, 'error', detail))
+        self.emit(refusal(ask, detail))
 
     def _expire(self) -> None:
         for request in self.scheduler.expired(time.monotonic()):

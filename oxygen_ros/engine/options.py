@@ -20,7 +20,7 @@ class EngineOptions(BaseModel):
     device: str = Field('cpu', description='torch device: "cpu", "cuda", "cuda:0"')
     dtype: Literal['auto', 'float32', 'bfloat16'] = Field(
         'auto', description='"auto": float32 on the CPU, bfloat16 on CUDA')
-    threads: int = Field(1, ge=1, le=256, description='CPU threads of the engine process')
+    threads: int = Field(1, ge=1, le=256, description='CPU threads of the engine, at most the cores that it may use')
     mode: Literal['isolated', 'shared', 'continuous'] = Field(
         'continuous', description='continuous: one prefill, text goes on across cycles; shared: one prefill, text ends '
         'in its cycle; isolated: a prefill per task (for comparison)')
@@ -38,7 +38,7 @@ class EngineOptions(BaseModel):
     max_tokens: int = Field(48, ge=1, le=4096, description='default and upper limit of tokens per request')
     max_seed_tokens: int = Field(128, ge=1, le=4096, description='longest seed in tokens; longer ones are refused')
     guard_s: float = Field(0.002, ge=0.0, le=1.0, description='time kept free before a deadline, s')
-    noise_seed: int | None = Field(None, description='fixed seed of the action noise; None: from the system')
+    noise_seed: int | None = Field(None, description='fixed seed of the action noise; without, another at each start')
     standing: tuple[Standing, ...] = Field((), description='requests the engine starts by itself')
 
     @model_validator(mode='after')

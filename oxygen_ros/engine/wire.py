@@ -5,7 +5,7 @@ of one machine share; ``stamp`` is the caller's own clock (ROS time) and is only
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -135,6 +135,16 @@ class Speech:
     final: bool = False
     reason: FinishReason = ''
     detail: str = ''
+
+    def ended(self, reason: FinishReason, detail: str) -> Speech:
+        """The last message, to follow this one."""
+        return replace(self, sequence=self.sequence + 1, token_ids=(), delta='', final=True, reason=reason,
+                       detail=detail)
+
+
+def refusal(ask: Ask, detail: str) -> Speech:
+    """The only message of a request that cannot begin."""
+    return Speech(ask.request_id, ask.channel, 0, 0, 0, (), '', '', True, 'error', detail)
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,8 @@
-"""The public names and shapes of every tensor of a pi0.5 model, and random weights under those names.
+"""The public names and shapes of every tensor of a pi0.5 model.
 
 Names are those of openpi's PyTorch checkpoints, which LeRobot keeps behind a ``model.`` prefix.
 """
 from __future__ import annotations
-
-import hashlib
-from collections.abc import Callable
-
-import torch
-from torch import Tensor
 
 from oxygen_ros.model.config import ModelConfig
 
@@ -20,8 +14,6 @@ LANGUAGE = PALIGEMMA + 'model.language_model.'
 LM_HEAD = PALIGEMMA + 'lm_head.weight'
 EMBED_TOKENS = LANGUAGE + 'embed_tokens.weight'
 EXPERT_LM_HEAD = EXPERT + 'lm_head.weight'
-
-_LANGUAGE_GAIN = {'q_proj': 2.0, 'k_proj': 2.0, 'o_proj': 8.0, 'down_proj': 4.0}
 
 Shape = tuple[int, ...]
 
@@ -94,31 +86,3 @@ def _expert(c: ModelConfig) -> dict[str, Shape]:
     shapes |= _linear(EXPERT + 'model.norm.dense', 3 * width, width)
     shapes |= _linear('action_in_proj', width, c.action_dim) | _linear('action_out_proj', c.action_dim, width)
     return shapes | _linear('time_mlp_in', width, width) | _linear('time_mlp_out', width, width)
-
-
-def random_tensors(config: ModelConfig, seed: int = 0) -> Callable[[str], Tensor]:
-    """A getter of float32 CPU tensors, made on demand: the same (seed, name) always gives the same tensor.
-
-    The scales keep every activation near 1 and leave nothing at zero (norm weights, biases, adaRMS), so that a
-    network that skips any one of the tensors gives different actions. Raises KeyError for a name the config lacks.
-    """
-    shapes = expected(config)
-
-    def get(name: str) -> Tensor:
-        shape = shapes[name]
-        digest = hashlib.sha256(f'{seed}/{name}'.encode()).digest()
-        generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], 'big') >> 1)
-        tensor = torch.empty(shape).normal_(generator=generator)
-        if len(shape) > 1 and 'position_embedding' not in name:
-            tensor.mul_(tensor[0].numel() ** -0.5)   # keeps the variance of a matrix product's input
-            if name == LM_HEAD:   # tied: beside a strong embedding greedy text would only repeat its last token
-                tensor.mul_(0.3)
-            elif name.startswith(LANGUAGE):   # and attention must tell rows apart, or all texts end alike
-                tensor.mul_(_LANGUAGE_GAIN.get(name.split('.')[-2], 1.0))
-            return tensor
-        tensor.mul_(0.1)
-        if name.startswith(VISION) and 'norm' in name and name.endswith('.weight'):
-            tensor.add_(1.0)   # LayerNorm weights sit around 1; Gemma's around 0, for they are added to 1
-        return tensor
-
-    return get

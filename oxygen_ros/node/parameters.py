@@ -1,6 +1,6 @@
 """The node's parameters: one schema is declaration, ranges, validation, read-only flags and documentation.
 
-``python -m oxygen_ros.node.parameters > docs/parameters.md`` writes the tables. Nothing here imports ROS.
+Nothing here imports ROS: ros_parameters.py declares them, parameter_docs.py writes their documentation.
 """
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, Field, ValidationError, create_model, model_validator
 
-from oxygen_ros.contract import Action, Camera, Contract, Gripper, JointTopic, StateJoint, Strict, Transform
+from oxygen_ros.contract import Strict
 from oxygen_ros.engine.options import EngineOptions
 from oxygen_ros.engine.wire import Configure, Standing
 
@@ -45,7 +45,8 @@ class Narration(StandingParameters):
 
 class SpeechParameters(Strict):
     max_tokens: int = Field(48, ge=1, le=4096, json_schema_extra=RUNTIME,
-                            description='default and upper limit of tokens per request')
+                            description='default and upper limit of tokens per request; at run time at most what it '
+                            'was at the start')
     say_unchanged: bool = Field(False, json_schema_extra=RUNTIME,
                                 description='publish a narration on `said` though it equals the one before')
     narration: Narration = Narration()
@@ -75,7 +76,7 @@ class NodeParameters(Strict):
                             '"random:pi05" (random weights); \'\' = the one that the contract names')
     instruction: str = Field('', description="what to do until `task` says otherwise; '' = the contract's instruction")
     publish_rate_hz: float = Field(50.0, ge=1.0, le=1000.0, json_schema_extra=RUNTIME,
-                                   description='rate of `actions`, Hz')
+                                   description='rate of `actions`, at least cycle_rate_hz, Hz')
     cycle_rate_hz: float = Field(10.0, ge=0.05, le=200.0, json_schema_extra=RUNTIME,
                                  description='observations per second, at most; a slower model sets its own pace, Hz')
     stamp_mode: Literal['zero', 'now', 'observation'] = Field(
@@ -95,7 +96,7 @@ class NodeParameters(Strict):
                            description='time over which a new chunk takes over from the one before, s')
     real_time_chunking: bool = Field(False, json_schema_extra=RUNTIME, description='let each chunk begin with what the '
                                      'robot executes while it is computed; needs every action to be a joint')
-    max_skew_s: float = Field(0.25, gt=0.0, le=10.0, json_schema_extra=RUNTIME,
+    max_skew_s: float = Field(0.25, ge=0.001, le=10.0, json_schema_extra=RUNTIME,
                               description='largest difference between two inputs in the time from stamp to '
                               'arrival, s; more means that they show different moments')
     robot_description: str = Field('', description='URDF of the robot as text, where no topic carries it (see '
@@ -184,47 +185,3 @@ def _reason(fault: Mapping[str, Any], prefix: str) -> str:
     if not where or isinstance(fault['input'], dict | BaseModel):
         return f'{where}: {text}' if where else text
     return f'{where}: {text}, got {fault["input"]!r}'
-
-
-def _parameter_row(spec: Spec) -> str:
-    allowed = ', '.join(spec.choices)
-    if spec.low is not None or spec.high is not None:
-        allowed = f'{spec.low if spec.low is not None else ""} .. {spec.high if spec.high is not None else ""}'
-    default = repr(spec.default) if spec.kind is str else str(spec.default).lower()
-    note = ' (-1: none)' if spec.optional else ''
-    return (f'| `{spec.name}` | {spec.kind.__name__} | `{default}` | {allowed} | {"" if spec.read_only else "yes"} | '
-            f'{spec.description}{note} |')
-
-
-def _contract_table(model: type[BaseModel]) -> Iterator[str]:
-    yield f'\n### {model.__name__}\n\n{(model.__doc__ or "").strip().splitlines()[0]}\n'
-    yield '| key | default | meaning |\n| --- | --- | --- |'
-    for name, field in model.model_fields.items():
-        if field.is_required():
-            default = 'required'
-        elif isinstance(field.default, tuple):
-            default = '[]' if not field.default else 'joint_states'
-        else:
-            default = f'`{field.default}`' if field.default not in ('', None) else ''
-        choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
-        meaning = '; '.join(filter(None, (field.description, ' / '.join(map(str, choices)))))
-        yield f'| `{name}` | {default} | {meaning} |'
-
-
-def document() -> str:
-    """docs/parameters.md."""
-    lines = ['<!-- Generated: python -m oxygen_ros.node.parameters > docs/parameters.md -->', '# Parameters', '',
-             'Parameters of the node `oxygen`. Those without a "yes" are fixed when the node starts; the others are '
-             'validated and applied while it runs (`ros2 param set /oxygen/oxygen publish_rate_hz 100`).', '',
-             '| parameter | type | default | allowed | at run time | meaning |',
-             '| --- | --- | --- | --- | --- | --- |',
-             *(_parameter_row(spec) for spec in specs()), '', '## The contract', '',
-             'The YAML file named by `contract`; `config/tabletop_contract.yaml` is an example. One rule converts '
-             'every joint both ways: `policy = scale * robot + offset`, robot in rad or m.']
-    for model in (Contract, Camera, Transform, JointTopic, StateJoint, Action, Gripper):
-        lines += _contract_table(model)
-    return '\n'.join(lines) + '\n'
-
-
-if __name__ == '__main__':
-    print(document(), end='')

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from oxygen_ros.engine.wire import Ask, FinishReason, Speech
+from oxygen_ros.engine.wire import Ask, FinishReason, Speech, refusal
 
 
 @dataclass
@@ -69,8 +69,7 @@ class Requests:
         for request in self._unfinished.get(request_id, ()):
             if not request.ended:
                 request.ended = True
-                last.append(replace(request.newest, sequence=request.newest.sequence + 1, token_ids=(), delta='',
-                                    final=True, reason=reason, detail=detail))
+                last.append(request.newest.ended(reason, detail))
         return last
 
     def news(self, request: Request, say_unchanged: bool) -> str:
@@ -84,8 +83,3 @@ class Requests:
         unchanged = self._said.get(speech.channel) == text
         self._said[speech.channel] = text
         return '' if unchanged and not say_unchanged else text
-
-
-def refusal(ask: Ask, detail: str) -> Speech:
-    """The only message of a request that cannot begin."""
-    return Speech(ask.request_id, ask.channel, 0, 0, 0, (), '', '', True, 'error', detail)

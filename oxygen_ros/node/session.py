@@ -15,7 +15,19 @@ from rclpy.timer import Timer
 from std_msgs.msg import Float64MultiArray, String
 
 from oxygen_ros.contract import Contract
-from oxygen_ros.engine.wire import Ask, Cancel, Chunk, Failed, FromEngine, Ready, Rejected, Report, Reset, Speech
+from oxygen_ros.engine.wire import (
+    Ask,
+    Cancel,
+    Chunk,
+    Failed,
+    FromEngine,
+    Ready,
+    Rejected,
+    Report,
+    Reset,
+    Speech,
+    refusal,
+)
 from oxygen_ros.node import messages
 from oxygen_ros.node.bridge import choose_decoder
 from oxygen_ros.node.freshness import SECOND, Problem, blocks
@@ -25,17 +37,18 @@ from oxygen_ros.node.markers import Markers
 from oxygen_ros.node.motion import Motion
 from oxygen_ros.node.notices import Notices
 from oxygen_ros.node.parameters import NodeParameters
-from oxygen_ros.node.requests import Requests, refusal
+from oxygen_ros.node.requests import Requests
 from oxygen_ros.node.robot_model import Described, RobotModel
 from oxygen_ros.node.status import EngineTotals, Pace
 from oxygen_ros.node.ticker import Ticker
 from oxygen_ros.policy.observation import Observation
 from oxygen_ros.worker.supervisor import Supervisor
+from oxygen_ros.worker.worker import HEARTBEAT_S
 
 if TYPE_CHECKING:
     from oxygen_ros.node.inference_node import InferenceNode
 
-_SILENCE = SECOND * 4 // 5   # three heartbeats of the engine and a little
+_SILENCE = round(3.2 * HEARTBEAT_S * SECOND)
 _START_UP = 2 * SECOND       # in which inputs may still come for the first time
 _SHOWN = 200                 # characters of a text from outside that go into a log line
 

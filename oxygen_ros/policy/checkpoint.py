@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from oxygen_ros.model.config import PRESETS, Mask, ModelConfig
-from oxygen_ros.model.names import PROJECTOR, VISION, expected, random_tensors
+from oxygen_ros.model.names import PROJECTOR, VISION, expected
 from oxygen_ros.model.pi05 import Pi05
 from oxygen_ros.policy import lerobot, openpi
 from oxygen_ros.policy.errors import CheckpointError
@@ -22,6 +22,7 @@ from oxygen_ros.policy.normalise import Normaliser
 from oxygen_ros.policy.overrides import Overrides
 from oxygen_ros.policy.policy import Policy, Recipe
 from oxygen_ros.policy.prompt import OXYGEN_MAX_TOKENS, Prompt
+from oxygen_ros.policy.random_weights import random_tensors
 from oxygen_ros.policy.sizes import config_of
 from oxygen_ros.policy.tokenizer import Tokenizer
 from oxygen_ros.policy.weights import Weights

@@ -16,9 +16,10 @@ from safetensors.numpy import save_file
 from torch import Tensor
 
 from oxygen_ros.model.config import PRESETS, ModelConfig
-from oxygen_ros.model.names import Shape, expected, random_tensors
+from oxygen_ros.model.names import Shape, expected
 from oxygen_ros.policy.checkpoint import EMBEDDED, RANDOM_ACTIONS, RANDOM_STATE
 from oxygen_ros.policy.openpi import CAMERAS
+from oxygen_ros.policy.random_weights import random_tensors
 
 _DTYPES = {'float32': ('F32', torch.float32), 'bfloat16': ('BF16', torch.bfloat16)}
 

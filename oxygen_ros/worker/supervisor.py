@@ -226,8 +226,7 @@ class Supervisor:
             requests, self._requests = self._requests, {}
         for unfinished in requests.values():
             for speech in unfinished:
-                self._tell(replace(speech, sequence=speech.sequence + 1, token_ids=(), delta='', final=True,
-                                   reason=reason, detail=detail))
+                self._tell(speech.ended(reason, detail))
 
     def _tell(self, event: wire.FromEngine) -> None:
         try:
