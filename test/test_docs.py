@@ -77,8 +77,9 @@ def test_the_follower_of_velocities_clips_them_and_stops_when_no_chunk_comes(ros
 
     from oxygen_ros.msg import ActionChunk
     node = example('controllers', 'Follow')()
-    rows = []
+    rows, gripper = [], []
     node.out = SimpleNamespace(publish=lambda row: rows.append(list(row.data)))
+    node.gripper = SimpleNamespace(publish=lambda row: gripper.append(row.data[0]))
     node.tick()
     node.take(ActionChunk(horizon=2, action_dim=8, data=[0.1] * 8 + [9.0] * 8, period=Duration(seconds=60).to_msg()))
     node.chunk.header.stamp = node.arrived.to_msg()
@@ -90,6 +91,7 @@ def test_the_follower_of_velocities_clips_them_and_stops_when_no_chunk_comes(ros
     node.chunk.header.stamp = node.arrived.to_msg()
     node.arrived -= Duration(seconds=1)
     node.tick()
+    assert gripper == [0.0, 0.8], 'and when there is nothing to follow it stays'
     assert rows == [[0.0] * 7, [pytest.approx(0.3)] * 7, [1.0] * 7, [0.0] * 7, [0.0] * 7]
     node.destroy_node()
 
