@@ -9,19 +9,17 @@ from oxygen_ros.bench.results import STAGES
 
 def draw(result: dict[str, Any], folder: Path) -> list[Path]:
     """Write the plots that these figures allow into a folder, as PNG; returns their paths."""
-    import matplotlib
-    matplotlib.use('Agg')
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure  # without pyplot there is no window and nothing to close
 
     title = f'{result["preset"]}, {result["dtype"]}, {result["threads"]} threads, {result["machine"]}'
     written = []
     for name, plot in (('frequency', _frequency), ('stages', _stages), ('latency', _latency)):
-        figure, axes = pyplot.subplots(figsize=(7, 4.2), layout='constrained')
+        figure = Figure(figsize=(7, 4.2), layout='constrained')
+        axes = figure.subplots()
         if plot(result, axes):
             axes.set_title(title, fontsize=9)
             written.append(folder / f'{name}.png')
             figure.savefig(written[-1], dpi=130)
-        pyplot.close(figure)
     return written
 
 

@@ -198,11 +198,10 @@ def _show(samples: list[Sample], checks: list[tuple], found: list[str], asked: i
 
 def draw(samples: list[Sample], path: Path) -> None:
     """Memory, KV and rate over time, as PNG."""
-    import matplotlib
-    matplotlib.use('Agg')
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure  # as in plots.py
 
-    figure, axes = pyplot.subplots(4, 1, figsize=(7, 7), sharex=True, layout='constrained')
+    figure = Figure(figsize=(7, 7), layout='constrained')
+    axes = figure.subplots(4, 1, sharex=True)
     t = [s.t / 60.0 for s in samples]
     for axis, label, lines in (
             (axes[0], 'RSS, MB', (('node', [s.node for s in samples]), ('engine', [s.engine for s in samples]))),
@@ -215,4 +214,3 @@ def draw(samples: list[Sample], path: Path) -> None:
     axes[0].legend(fontsize=8)
     axes[-1].set_xlabel('minutes')
     figure.savefig(path, dpi=120)
-    pyplot.close(figure)

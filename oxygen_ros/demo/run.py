@@ -173,14 +173,15 @@ def _stop(process: Process) -> list[str]:
 def _pictures(observer: Observer, report: Path) -> list[Path]:
     """The film and the plot beside the report; those that could be made."""
     film, plot = report.with_suffix('.gif'), report.with_suffix('.png')
+    made: list[Path] = []
     try:
-        made = [film] if observer.film.write(film) else []
+        if observer.film.write(film):
+            made.append(film)
         if observer.figures and plot_timing(plot, observer.figures.published, 1 / observer.figures.publish_rate_hz,
                                             observer.cycles):
             made.append(plot)
     except OSError as error:
         print(f'oxygen demo: cannot write {error.filename}: {error.strerror}', file=sys.stderr)
-        return []
     except ImportError as error:    # the report is worth more than its plot
         print(f'oxygen demo: no plot, for {error}: pip install matplotlib', file=sys.stderr)
     return made

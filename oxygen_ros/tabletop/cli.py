@@ -100,12 +100,11 @@ def evaluate(checkpoint: str = 'tabletop', episodes: int = 200, seed: int = HELD
 
 def plot(log: Path, picture: Path) -> None:
     """Draw the learning curve of a run."""
-    import matplotlib
-    matplotlib.use('Agg')
-    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
     entries = [json.loads(line) for line in log.read_text().splitlines()]
     steps = [entry['step'] for entry in entries]
-    figure, (losses, exact) = plt.subplots(1, 2, figsize=(10, 3.6), layout='constrained')
+    figure = Figure(figsize=(10, 3.6), layout='constrained')
+    losses, exact = figure.subplots(1, 2)
     for name, label in (('val_action', 'actions'), ('val_text', 'text')):
         losses.plot(steps, [entry[name] for entry in entries], label=label)
     losses.set(yscale='log', xlabel='step', title='loss on held-out scenes')
@@ -116,7 +115,6 @@ def plot(log: Path, picture: Path) -> None:
         axes.grid(alpha=0.3)
         axes.legend(frameon=False)
     figure.savefig(picture, dpi=120)
-    plt.close(figure)
 
 
 VERBS = {'data': data, 'train': train, 'eval': evaluate}
