@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from oxygen_ros.tabletop import arm, words
+from oxygen_ros.tabletop.controller import Controller
 from oxygen_ros.tabletop.episode import make_episode, random_start
-from oxygen_ros.tabletop.scene import CAMERAS, HOME, RGB, Controller, Scene, project
+from oxygen_ros.tabletop.scene import CAMERAS, HOME, RGB, Scene, project
 from oxygen_ros.tabletop.task import COLOURS, CUBE, REACHED, SIDES, Intent, Judge, Layout, random_layout
 from oxygen_ros.tabletop.vocabulary import FILE, SIZE, train
 

@@ -16,9 +16,10 @@ from oxygen_ros.engine.wire import Ask, Chunk, FromEngine, Rejected, Report, Spe
 from oxygen_ros.policy.observation import Observation
 from oxygen_ros.policy.policy import Policy
 from oxygen_ros.tabletop import words
+from oxygen_ros.tabletop.controller import Controller
 from oxygen_ros.tabletop.episode import TIME_LIMIT, Episode
 from oxygen_ros.tabletop.expert import HORIZON, PERIOD
-from oxygen_ros.tabletop.scene import CAMERAS, Controller, Scene
+from oxygen_ros.tabletop.scene import CAMERAS, Scene
 from oxygen_ros.tabletop.scores import Said
 from oxygen_ros.tabletop.task import Judge
 

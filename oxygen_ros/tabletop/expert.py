@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from oxygen_ros.tabletop import arm
+from oxygen_ros.tabletop.controller import Controller
 from oxygen_ros.tabletop.episode import Episode
-from oxygen_ros.tabletop.scene import Controller
 from oxygen_ros.tabletop.task import Judge
 
 PERIOD = 0.1            # s between actions

@@ -25,9 +25,10 @@ from std_msgs.msg import String
 from trajectory_msgs.msg import JointTrajectory
 
 from oxygen_ros.tabletop import arm
+from oxygen_ros.tabletop.controller import Controller
 from oxygen_ros.tabletop.description import description
 from oxygen_ros.tabletop.episode import TIME_LIMIT, make_episode
-from oxygen_ros.tabletop.scene import CAMERAS, HOME, Controller, Scene
+from oxygen_ros.tabletop.scene import CAMERAS, HOME, Scene
 from oxygen_ros.tabletop.task import Judge
 
 
