@@ -73,7 +73,7 @@ class Session:
         self._timer: Timer | None = None
         self._sequence = 0       # of the newest observation
         self._barrier = 0        # chunks of observations before this one are from before a stop
-        self._sent: dict[int, np.ndarray] = {}   # observation -> its state, until its chunk is there
+        self._sent: dict[int, tuple[np.ndarray, int]] = {}  # observation -> its state, and when the engine was given it
         self._activated = self._next_cycle = 0
         self._troubles: dict[str, Problem] = {}  # found outside of the inputs, until they are over
         self._unseen: list[Problem] = []         # what was wrong with the last snapshot
@@ -194,7 +194,7 @@ class Session:
             return [Problem('observation', 'size', str(error))]
         # The engine may have answered the one before without our having seen it yet.
         before = self._sequence - 1
-        self._sent = {n: state for n, state in self._sent.items() if n == before} | {self._sequence: snapshot.state}
+        self._sent = {n: sent for n, sent in self._sent.items() if n == before} | {self._sequence: (snapshot.state, now)}
         return []
 
     def _stop_moving(self) -> None:
@@ -244,13 +244,14 @@ class Session:
                     self._log.error(f'engine: {event.why}')  # nobody else does
 
     def _on_chunk(self, chunk: Chunk) -> None:
-        now, patience = time.monotonic_ns(), self._patience
-        self._latencies.append(chunk.ready_ns - chunk.received_ns)
-        state = self._sent.get(chunk.sequence)
-        if not self.active or state is None or chunk.sequence < self._barrier:
+        if chunk.sequence not in self._sent:
             return
-        if (age := now - chunk.received_ns) > patience:
-            self._trouble('observation', 'overdue', f'its chunk came {age / SECOND:.1f} s after it and was not used: '
+        now, patience, (state, given) = time.monotonic_ns(), self._patience, self._sent[chunk.sequence]
+        self._latencies.append(chunk.ready_ns - given)
+        if not self.active or chunk.sequence < self._barrier:
+            return
+        if (took := now - given) > patience:
+            self._trouble('observation', 'overdue', f'its chunk came {took / SECOND:.1f} s after it and was not used: '
                           'the engine was held up, or the machine is too busy', blocking=False)
             return
         if fault := self._fault(chunk):
