@@ -194,7 +194,8 @@ class Session:
             return [Problem('observation', 'size', str(error))]
         # The engine may have answered the one before without our having seen it yet.
         before = self._sequence - 1
-        self._sent = {n: sent for n, sent in self._sent.items() if n == before} | {self._sequence: (snapshot.state, now)}
+        self._sent = {n: sent for n, sent in self._sent.items() if n == before}
+        self._sent[self._sequence] = snapshot.state, now
         return []
 
     def _stop_moving(self) -> None:
