@@ -185,7 +185,7 @@ def test_who_asks_while_an_input_is_missing_from_the_start_is_told_so(unconfigur
     break_camera(robot.robot)
     assert robot.change_state(Transition.TRANSITION_CONFIGURE) and robot.change_state(Transition.TRANSITION_ACTIVATE)
     last = robot.peer.wait_for(lambda: robot.ask() and next((token for token in robot.speech if token.is_final), None))
-    assert last.finish_reason == 'error' and 'does not see what is asked about: camera wrist' in last.detail
+    assert last.finish_reason == 'error' and 'nothing new to speak about: camera wrist' in last.detail
 
 
 def test_what_is_still_wrong_is_said_again_after_a_new_activation(unconfigured):

@@ -318,7 +318,7 @@ class Session:
             if not self.active:
                 detail = 'the node is not active'
             elif self._blind and (self._sequence or time.monotonic_ns() > self._activated + _START_UP):
-                detail = f'the robot does not see what is asked about: {self._blind}'
+                detail = f'there is nothing new to speak about: {self._blind}'
             else:
                 detail = '' if self.engine.send(ask) else 'its engine is not ready'
         except ValueError as error:
