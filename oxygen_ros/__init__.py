@@ -1,7 +1,7 @@
 """One pi0.5 policy that moves and talks from one shared KV cache, as a ROS 2 node.
 
-Importing this package needs neither ROS nor a GPU: only ``node``, and the programs that talk to it (``tabletop``, ``demo``,
-``ask``, a part of ``bench``), import rclpy.
+Importing this package needs neither ROS nor a GPU: only ``node``, and the programs that talk to it (``tabletop``,
+``demo``, ``ask``, a part of ``bench``), import rclpy.
 """
 from pkgutil import extend_path
 

@@ -92,6 +92,21 @@ def test_what_another_thread_reports_is_next_whatever_else_is_ready(spun):
     assert order == ['first', 'guard', 'second', 'guard', 'third']
 
 
+def test_what_keeps_being_reported_keeps_nothing_else_from_its_turn(spun):
+    order, node = [], spun.node
+
+    def report():
+        order.append('guard')
+        guard.trigger()
+
+    guard = node.create_guard_condition(report)
+    for name in ('first', 'second'):
+        node.create_timer(0.0, lambda name=name: order.append(name), clock=STEADY)
+    guard.trigger()
+    spun.until(lambda: len(order) >= 12)
+    assert order.count('first') >= 2 and order.count('second') >= 2
+
+
 def test_a_coroutine_waits_while_others_are_served_but_not_its_own_group(spun):
     order, waits, node = [], Future(), spun.node
     exclusive, free = MutuallyExclusiveCallbackGroup(), ReentrantCallbackGroup()

@@ -5,7 +5,7 @@ entities of this node 0.9 ms per callback, at some hundred per second. This one 
 destroyed: 0.3 ms. (rclpy's own remedy, its events executor, is experimental and knows no guard conditions.)
 
 And what another thread reports by a guard condition, such as a new chunk, need not wait until all pictures, words and
-parameter calls that were ready before it have been served: it is next.
+parameter calls that were ready before it have been served: it is next, or the next but one.
 """
 from __future__ import annotations
 
@@ -50,6 +50,7 @@ class Executor(SingleThreadedExecutor):
         self._held = ExitStack()                        # keeps handles alive while a wait set may point at them
         self._waiting = threading.Lock()
         self._ready: deque[_Entity] = deque()           # found by the last wait and not yet run
+        self._overtook = False                          # so the next one is one of those that waited
 
     def wake(self) -> None:
         """An entity was made or destroyed; from any thread."""
@@ -140,9 +141,11 @@ class Executor(SingleThreadedExecutor):
             raise ExternalShutdownException
 
     def _let_overtake(self) -> None:
-        guards = self._entities['guard_condition']
-        if not (self._stale or self._is_shutdown) and self._free(guards):
-            self._ready.extendleft(reversed(self._find(self._guard_set, 0, {'guard_condition': guards})))
+        guards, found = self._entities['guard_condition'], []
+        if not (self._stale or self._is_shutdown or self._overtook) and self._free(guards):
+            found = self._find(self._guard_set, 0, {'guard_condition': guards})
+        self._ready.extendleft(reversed(found))
+        self._overtook = bool(found)
 
     def _find(self, wait_set: Any, timeout_ns: int, entities: Mapping[str, list[_Entity]],
               waitables: Sequence[_Entity] = (), guards: Sequence[Any] = ()) -> list[_Entity]:

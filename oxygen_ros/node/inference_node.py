@@ -161,7 +161,7 @@ class InferenceNode(LifecycleNodeMixin, Node):
         self._wake.trigger()
 
     def _drain(self) -> None:
-        while self._events:
+        for _ in range(len(self._events)):  # those that come meanwhile have triggered it again
             event = self._events.popleft()
             if not self._loading.done() and isinstance(event, Ready | Failed):
                 self._loading.set_result(None)
