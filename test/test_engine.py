@@ -138,8 +138,8 @@ def test_a_chunk_that_is_not_finite_never_leaves(monkeypatch):
 
 
 @pytest.mark.parametrize('graphs', ['never', 'always'])
-@pytest.mark.parametrize('ride', [False, True])
-def test_what_is_not_finite_stays_with_its_own_observation(monkeypatch, graphs, ride):
+@pytest.mark.parametrize('ride, tokens', [(False, 9), (True, 9), (True, 1)])
+def test_what_is_not_finite_stays_with_its_own_observation(monkeypatch, graphs, ride, tokens):
     """Passes of fixed shape read the whole pool, and 0 times NaN is NaN."""
     rig = Rig(graphs=graphs, ride=ride)
     rig.engine.act(observation(1))
@@ -148,13 +148,14 @@ def test_what_is_not_finite_stays_with_its_own_observation(monkeypatch, graphs, 
     with monkeypatch.context() as broken:
         encode = rig.engine.net.encode
         broken.setattr(rig.engine.net, 'encode', lambda images: encode(images) * float('nan'))
-        rig.engine.ask(Ask('of it', 'Subtask: '))
+        rig.engine.ask(Ask('of it', 'Subtask: ', max_tokens=tokens))
         rig.engine.act(observation(2))
     assert isinstance(next(e for e in rig.events if not isinstance(e, Chunk | Speech)), Rejected)
     rig.engine.speak()
     assert rig.ids('before') == text_alone(1, 'Subtask: ', 9)[0]
     if ride:  # it had begun
         assert rig.final('of it').reason == 'error' and 'no finite numbers' in rig.final('of it').detail
+        assert rig.ids('of it') == []
     else:
         assert rig.speech('of it') == []
     rig.engine.act(observation(3))

@@ -67,6 +67,7 @@ def test_what_the_network_said_can_be_told_from_the_action_however_small_its_ran
         assert np.isnan(said[0]), 'anything gives this action'
     else:
         assert said[0] == pytest.approx(y, abs=0.02)
+        assert np.isnan(normaliser.invert(action + 20 * spread)[0]), 'no network says that'
 
 
 def test_dimensions_without_statistics_pass_through():

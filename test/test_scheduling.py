@@ -115,6 +115,23 @@ def test_nor_does_it_keep_two_requests_from_sharing_a_step_for_good():
     assert len(scheduler.batch(budget)) == 2
 
 
+def test_what_is_believable_and_too_slow_is_not_tried_again_and_again():
+    """Two that take turns, each alone in time, are no reason to run both past the deadline."""
+    rig = Rig(ride=False)
+    rig.engine.act(observation(1))
+    for name in ('one', 'other'):
+        rig.engine.ask(Ask(name, ''))
+    rig.engine.step()
+    scheduler, budget = rig.engine.scheduler, 0.04
+    for rows in (1, 2):
+        scheduler.times.forget(rows)
+    scheduler.times.add(1, 0.03)
+    scheduler.times.add(2, 0.05)
+    for _ in range(200):
+        scheduler.relent(budget)
+    assert len(scheduler.batch(budget)) == 1
+
+
 def test_a_request_that_is_too_long_for_the_cycle_keeps_nobody_back():
     rig = Rig(ride=False)
     rig.engine.warm_up()

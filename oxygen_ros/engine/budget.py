@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterable
 
 _WINDOW = 128
 _RELENT = 0.95  # per cycle
@@ -28,10 +29,11 @@ class StepTimes:
         self._windows.setdefault(bucket, deque(maxlen=_WINDOW)).append(seconds)
         self._p99.pop(bucket, None)
 
-    def relent(self, rows: int) -> None:
-        """A whole cycle had no room for a pass of `rows` rows. What never runs is never measured again, so the estimate
-        comes down until it is tried: else one slow spell of the machine would silence a request for good."""
-        self._guess[self._bucket(rows)] = _RELENT * self.p99(rows)
+    def relent(self, sizes: Iterable[int]) -> None:
+        """A whole cycle had no room for passes of so many rows. What never runs is never measured again, so the
+        estimate comes down until it is tried: else one slow spell of the machine would silence a request for good."""
+        for rows in {1 << self._bucket(rows) for rows in sizes}:
+            self._guess[self._bucket(rows)] = _RELENT * self.p99(rows)
 
     def forget(self, rows: int) -> None:
         """Drop what was measured for this size."""

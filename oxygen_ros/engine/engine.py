@@ -186,9 +186,9 @@ class Engine:
             self.count['misses'] += bool(deadline_ns and ready > deadline_ns)
         prefix.drop_scratch()
         self.count['cycles'] += 1
-        self._advance(riders, logits)
         if not whole:
-            self._forget_observation()
+            riders, logits = self._forget(prefix, riders, logits)
+        self._advance(riders, logits)
         self._times = {**stages.seconds(), 'speak_s': 0.0, 'budget_s': 0.0}
 
     def speak(self, deadline_ns: int = 0, poll: Callable[[], bool] | None = None) -> None:
@@ -324,14 +324,17 @@ class Engine:
             ended = request.ids + [self.policy.tokenizer.eos_id] * (reason == 'stop')
             self.drafts.learn((request.ask.channel, request.ask.seed), ended)
 
-    def _forget_observation(self) -> None:
-        """Nothing can be said about it: what its prefix holds is not finite."""
-        if self._current is not None:
-            for request in [r for r in self.scheduler.live if r.prefix is self._current.prefix]:
-                request.tail.purge()
-                self._end(request, 'error', detail='what was seen gives no finite numbers: check the checkpoint')
-            self._current.prefix.release()
+    def _forget(self, prefix: Prefix, riders: Sequence[Request], logits: Tensor) -> tuple[list[Request], Tensor]:
+        """Nothing can be said about the newest observation, for its prefix is not finite. Returns the riders of others,
+        with their logits."""
+        parts = zip(riders, logits.split([1 + len(rider.draft) for rider in riders]), strict=True) if riders else ()
+        kept = [(rider, part) for rider, part in parts if rider.prefix is not prefix]
+        for request in [r for r in self.scheduler.live if r.prefix is prefix]:
+            request.tail.purge()
+            self._end(request, 'error', detail='what was seen gives no finite numbers: check the checkpoint')
+        prefix.release()
         self._current = None
+        return [rider for rider, _ in kept], torch.cat([logits[:0], *(part for _, part in kept)])
 
     def _refuse(self, ask: Ask, detail: str) -> None:
         self.emit(refusal(ask, detail))

@@ -92,17 +92,16 @@ class Scheduler:
         return sorted(self.live, key=lambda r: (-r.priority, r.served, r.order))
 
     def relent(self, budget: float) -> None:
-        """A cycle with this many seconds for speech is over: doubt what kept live requests out of all of its passes,
-        alone or beside those that go first."""
-        total, doubted = 0, set()
+        """A cycle with this many seconds for speech is over: doubt what kept a live request out of all of it, and what
+        kept requests from sharing a pass though it is said to cost more than a pass for each."""
+        p99, total, doubted = self.times.p99, 0, []
         for request in self._by_turn() if budget > 0 else ():
-            more = total + len(request.rows)
-            if self.times.p99(more) <= budget:
-                total = more
-            else:
-                doubted.add(more)
-        for rows in doubted:
-            self.times.relent(rows)
+            rows = len(request.rows)
+            if p99(total + rows) <= budget:
+                total += rows
+            elif not total or p99(total + rows) > p99(total) + p99(rows):
+                doubted.append(total + rows)
+        self.times.relent(doubted)
 
     def serve(self, batch: Iterable[Request]) -> None:
         """Note that these had their turn."""

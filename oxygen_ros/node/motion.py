@@ -100,9 +100,10 @@ class Motion:
                 if (here := self.timeline.position(now)) is not None:
                     self._publish_row(here)
                     self._under_way = True
-            elif self._under_way:  # a trajectory holds its end, rows have to say it
-                self._publish_row(self.timeline.end)
+            elif self._under_way:
                 self._under_way = False
+                if (end := self.timeline.ended(now)) is not None:  # a trajectory holds it, rows have to say it
+                    self._publish_row(end)
 
     def halt(self) -> bool:
         """End the motion where it is now: one point, then silence. False when nothing moved."""

@@ -93,7 +93,8 @@ class Session:
         self._barrier = self._sequence + 1
         self._activated = self._next_cycle = time.monotonic_ns()
         self._unseen, self._blind = [], ''
-        self.notices = Notices()  # what still is wrong is said again
+        self.notices = Notices()  # what still is wrong is said again, what was wrong with the last motion is not
+        self._troubles = {source: trouble for source, trouble in self._troubles.items() if source == 'engine'}
         self._start_ticker()
 
     def deactivate(self, why: str) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from oxygen_ros.contract import Action
 from oxygen_ros.node.freshness import SECOND
 
+_JUST = SECOND // 5
 _APART = SECOND // 1000  # a knot closer than this to the point before it says nothing new
 
 
@@ -141,10 +142,9 @@ class Timeline:
         """[joints] where the robot should be now; None when nothing moves."""
         return self._at(now) if self.moving(now) else None
 
-    @property
-    def end(self) -> np.ndarray:
-        """[joints] where the last motion leads to; only after a chunk was taken over."""
-        return self._knots[-1]
+    def ended(self, now: int) -> np.ndarray | None:
+        """[joints] where a motion has just ended; None when that is longer ago, or has yet to be."""
+        return self._knots[-1] if 0 <= now - self._until <= _JUST and len(self._knots) else None
 
     def stop(self, now: int) -> np.ndarray | None:
         """End the motion; returns the position to hold, or None when nothing moved."""

@@ -17,6 +17,7 @@ READS: dict[str, tuple[str, ...]] = {'QUANTILES': ('q01', 'q99'), 'QUANTILE10': 
                                      'MEAN_STD': ('mean', 'std'), 'MIN_MAX': ('min', 'max'), 'IDENTITY': ()}
 FLAT = 1e-3
 _TELLS = 1e-5  # of a value: rounding it to fp32 moves what is this much apart by up to a hundredth
+_FAR = 10.0    # usual are -1 to 1, or as many standard deviations
 _EPS = {'lerobot': 1e-8, 'openpi': 1e-6}
 
 
@@ -95,14 +96,14 @@ class Normaliser:
 
 
     def invert(self, x: np.ndarray) -> np.ndarray:
-        """What unnormalise makes x of; NaN in a dimension that is too flat to tell: there it makes nearly the same of
-        anything."""
+        """What unnormalise makes x of. NaN where no network says that: in a dimension that is too flat to tell, as
+        there anything gives nearly the same, and far outside of what occurred in training."""
         n = self.dim
         told = self.scale > _TELLS * np.maximum(np.abs(self.offset), 1.0)
         y = np.where(told, (x[..., :n] - self.offset) / np.where(told, self.scale, 1.0), np.nan)
         if self.mode != 'MEAN_STD':
             y = 2 * y - 1
-        return np.concatenate([y, x[..., n:]], axis=-1)
+        return np.concatenate([np.where(np.abs(y) <= _FAR, y, np.nan), x[..., n:]], axis=-1)
 
 
 def _statistic(what: str, name: str, stats: Mapping[str, np.ndarray], dim: int | None, names: Sequence[str],
