@@ -9,15 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 Semantics = Literal['absolute_position', 'relative_position', 'velocity', 'cartesian']
 Pixels = Annotated[int, Field(ge=0)]
 
+TOPIC = r'^(~/|/)?[A-Za-z_][A-Za-z0-9_]*(/[A-Za-z_][A-Za-z0-9_]*)*$'
 _UNIT = {'rad': 1.0, 'm': 1.0, 'deg': 180.0 / math.pi, 'mm': 1000.0}  # policy units in one ROS unit
 
 
@@ -27,6 +28,15 @@ class ContractError(ValueError):
 
 class Strict(BaseModel):
     model_config = ConfigDict(extra='forbid', frozen=True, allow_inf_nan=False)
+
+    @field_validator('*', mode='before')
+    @classmethod
+    def _no_flag(cls, value: Any, info: ValidationInfo) -> Any:
+        """YAML makes true of "yes", and pydantic 1.0 of true."""
+        wanted = cls.model_fields[info.field_name or ''].annotation
+        if isinstance(value, bool) and wanted in (int, float, float | None):
+            raise ValueError('a number is needed')
+        return value
 
 
 class Transform(Strict):
@@ -48,7 +58,7 @@ class Transform(Strict):
 class Input(Strict):
     """What every input declares about its freshness."""
 
-    topic: str = Field(min_length=1, description='relative names live in the namespace of the node')
+    topic: str = Field(pattern=TOPIC, description='relative names live in the namespace of the node')
     max_age: float = Field(0.5, gt=0, le=60, description='older input stops the motion, s')
     trust_stamp: bool = Field(True, description='false: the clock that stamps this input is not synchronised with '
                               'this machine, so only the time of arrival counts')
@@ -166,7 +176,7 @@ class Contract(Strict):
                                                  description='where joints come from')
     state: tuple[StateJoint, ...] = Field((), description="the policy's state vector, in order")
     actions: tuple[Action, ...] = Field(min_length=1, description="the policy's action vector, in order")
-    description_topic: str = Field('robot_description', min_length=1, description="std_msgs/String, latched, with the "
+    description_topic: str = Field('robot_description', pattern=TOPIC, description="std_msgs/String, latched, with the "
                                    "robot's URDF, if it publishes one: for paths on `markers` and for limits")
     tools: tuple[str, ...] = Field((), description='links whose path is shown; [] = the ends of what is moved')
 
@@ -190,7 +200,7 @@ class Contract(Strict):
                 raise ValueError(f'state: no topic can give {entry.joint}, for the joints of joint_topics begin with '
                                  f'{" or ".join(prefixes)}: correct the name or the prefix')
         if self.moves_joints:
-            measured = {entry.joint for entry in self.state if entry.field == 'position'}
+            measured = {entry.joint: entry.line for entry in self.state if entry.field == 'position'}
             for action in self.actions:
                 if action.joint and action.position is None and action.limits == 'contract':
                     raise ValueError(f'actions: {action.joint} has no limits: add position: [least, most] (rad or m; '
@@ -199,6 +209,10 @@ class Contract(Strict):
                 if action.joint and action.joint not in measured:
                     raise ValueError(f'actions: {action.joint} is moved but its position is not in state, so the '
                                      'motion cannot start from where the robot is: add it to state')
+                relative = self.semantics == 'relative_position' and not action.absolute
+                if action.joint and relative and not np.allclose(action.line, measured[action.joint]):
+                    raise ValueError(f'actions: {action.joint} is relative to its state, but has another unit, scale, '
+                                     'offset or gripper there: make them equal, or the action absolute: true')
             if not self.joints:
                 raise ValueError(f'actions: none names a joint, but semantics is {self.semantics}: write joint: '
                                  'instead of name:')
@@ -297,15 +311,25 @@ def _unique(what: str, values: Iterable[str]) -> None:
         seen.add(value)
 
 
+class _Loader(yaml.SafeLoader):
+    """Of two equal keys PyYAML takes the last without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if twice := sorted({key for key in keys if keys.count(key) > 1}):
+            raise yaml.constructor.ConstructorError(None, None, f'{", ".join(twice)}: given twice', node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
 def load_contract(path: str | Path) -> Contract:
     """Read and check a contract file; ContractError with every fault in one message."""
-    path = Path(path).expanduser()
     try:
-        data = yaml.safe_load(path.read_text(encoding='utf-8'))
-    except OSError as error:
-        raise ContractError(f'contract {path}: cannot be read ({error.strerror}); set the parameter `contract` to a '
-                            'YAML file') from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        path = Path(path).expanduser()
+        data = yaml.load(path.read_text(encoding='utf-8'), _Loader)
+    except (OSError, RuntimeError) as error:  # RuntimeError: ~somebody who is not there
+        raise ContractError(f'contract {path}: cannot be read ({getattr(error, "strerror", error)}); set the parameter '
+                            '`contract` to a YAML file') from None
+    except (yaml.YAMLError, ValueError) as error:
         raise ContractError(f'contract {path}: not valid YAML: {" ".join(str(error).split())}') from None
     if not isinstance(data, dict):
         raise ContractError(f'contract {path}: empty or not a mapping; config/tabletop_contract.yaml is an example')

@@ -11,8 +11,11 @@ def unwritable(**options: Path | None) -> str:
         if path is None:
             continue
         parent = path.absolute().parent
-        if not parent.is_dir():
-            return f'--{name}: no folder {parent}'
-        if path.is_dir() or not os.access(path if path.exists() else parent, os.W_OK):
-            return f'--{name}: {path} cannot be written'
+        try:
+            if not parent.is_dir():
+                return f'--{name}: no folder {parent}'
+            if path.is_dir() or not os.access(path if path.exists() else parent, os.W_OK):
+                return f'--{name}: {path} cannot be written'
+        except OSError as error:  # a folder that may not be searched
+            return f'--{name}: {path} cannot be written: {error.strerror}'
     return ''

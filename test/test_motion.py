@@ -23,7 +23,8 @@ def moving(monkeypatch):
     clock = SimpleNamespace(now=100 * SECOND, monotonic_ns=lambda: clock.now)
     monkeypatch.setattr('oxygen_ros.node.motion.time', clock)
     trajectories, rows = [], []
-    motion = Motion(Contract.model_validate(contract()), trajectories.append, rows.append, clock.monotonic_ns, 'zero', 0.0)
+    motion = Motion(Contract.model_validate(contract()), trajectories.append, rows.append, clock.monotonic_ns, 'zero',
+                    blend_s=0.0)
     actions = np.linspace(0.01, 0.1, 10, dtype=np.float32)[:, None].repeat(len(JOINTS), axis=1)
     assert actions.shape[0] * PERIOD == 1.0
     assert motion.take(Chunk(1, 0, clock.now, clock.now, actions), HERE, HERE, clock.now) == ''

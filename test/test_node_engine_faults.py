@@ -35,8 +35,8 @@ def test_the_engine_may_be_killed_and_comes_back(arm):
     assert cycles == sorted(cycles), 'counters go on over the restart'
 
 
-def test_an_engine_that_dies_under_an_inactive_node_is_said(unconfigured):
-    robot = unconfigured
+def test_an_engine_that_dies_under_an_inactive_node_is_said(arm):
+    robot = arm(autostart=False)
     assert robot.change_state(Transition.TRANSITION_CONFIGURE)
     os.kill(engine_of(robot).pid, signal.SIGKILL)
     robot.says('engine: the engine process was ended by SIGKILL')

@@ -26,7 +26,7 @@ from oxygen_ros.share import share
 RATE_HZ = 50.0
 TARGETS_MS = {'jitter, a core free': 2.0, 'jitter, all cores busy': 4.0, 'overhead beside the model': 5.0,
               'parameter service': 100.0}
-_START_S, _SETTLE_S = 120.0, 3.0
+_START_S, _SETTLE_S, _LATE_S = 120.0, 3.0, 30.0
 _PARTS = ('transport', 'hand_over', 'exchange', 'publish')
 _NAMESPACE = '/timing'
 
@@ -83,10 +83,13 @@ def _measure(folder: Path, seconds: float, console: Console) -> dict[str, Any]:
                 running = {'node': psutil.Process(node.pid), 'engine': engine, 'robot': psutil.Process(robot.pid)}
                 before = _used(running)
                 began = time.time()
-                bare = _program('bare', str(seconds), str(RATE_HZ))
+                floor = folder / 'floor.json'
+                bare = _program('bare', str(seconds), str(RATE_HZ), str(floor))
                 with _ended(bare):
                     loads[load] = watch.watch(seconds)
-                    loads[load]['floor_ms'] = json_format.loads(bare.wait_for_output(r'\[.+\]').group())
+                    if bare.wait(_SETTLE_S + _LATE_S) != 0:
+                        raise RuntimeError(f'the bare loop failed:\n{bare.output[-3000:]}')
+                loads[load]['floor_ms'] = json_format.loads(floor.read_text())
                 cycles = [cycle for cycle in map(json_format.loads, log.read_text().splitlines())
                           if cycle['at'] >= began]
                 took = time.time() - began

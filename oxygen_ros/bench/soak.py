@@ -72,6 +72,7 @@ def soak(minutes: float = 10.0, json: Path | None = None, plot: Path | None = No
             end = _rest(live)
             found = [f'{kind}: {count} times, e.g. {example}' for kind, (count, example) in live.findings().items()]
             asked, reasons = sum(live.speech.reasons.values()), dict(live.speech.reasons)
+            restarts = live.status.restarts if live.status else 0
         except Broken as error:
             print(f'oxygen bench soak: {error}', file=sys.stderr)
             return 1
@@ -79,6 +80,7 @@ def soak(minutes: float = 10.0, json: Path | None = None, plot: Path | None = No
             code = live.close()
     checks = [*verdicts(samples), ('KV bytes at rest, before and after', base, end, base == end),
               ('messages stale, non-finite, out of limits, out of order', len(found), 0, not found),
+              ('restarts of the engine', restarts, 0, not restarts),
               ('exit code after SIGINT', code, 0, code == 0)]
     _show(samples, checks, found, asked, reasons)
     if json:
@@ -108,6 +110,9 @@ def _work(live: Live, seconds: float, rng: random.Random) -> list[Sample]:
     with Progress(transient=True) as progress:
         bar = progress.add_task('soak', total=seconds)
         while (now := time.monotonic()) - began < seconds:
+            if live.node.returncode is not None:
+                from oxygen_ros.bench.trust.live import Broken
+                raise Broken(f'the node ended with {live.node.returncode}:\n{live.node.output[-2000:]}')
             _disturb(live, rng, recent)
             time.sleep(rng.expovariate(4.0) if now - last < _SAMPLE_S - 0.2 else 0.02)
             now = time.monotonic()

@@ -88,7 +88,10 @@ def read(path: str | Path, mask: Mask | None = None, overrides: Overrides | None
     if str(path).startswith('random:'):
         return _random(str(path).removeprefix('random:'), mask or 'prefix_lm', seed)
     folder = EMBEDDED if str(path) == 'tabletop' else Path(path).expanduser()
-    format = recognise(folder)
+    try:
+        format = recognise(folder)
+    except OSError as error:  # a folder that may not be searched
+        raise CheckpointError(f'{folder} cannot be read: {error.strerror}') from None
     overrides = Overrides.read(folder, overrides)
     declared, recipe, prompt = (lerobot if format == 'LeRobot' else openpi).read(folder, overrides)
     weights = Weights(folder / 'model.safetensors')

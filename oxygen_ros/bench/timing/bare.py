@@ -1,6 +1,6 @@
-"""What the machine does to a loop that does nothing else: ``python -m oxygen_ros.bench.timing.bare SECONDS HZ``.
+"""What the machine does to a loop that does nothing else: ``python -m oxygen_ros.bench.timing.bare SECONDS HZ FILE``.
 
-The floor of the node's jitter, with what the node asks of the system. Prints the intervals in ms as JSON.
+The floor of the node's jitter, with what the node asks of the system. Writes the intervals in ms into FILE, as JSON.
 """
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from oxygen_ros.node.wakeful import Wakeful
 
 
 def main() -> None:
-    seconds, rate_hz = map(float, sys.argv[1:])
+    seconds, rate_hz, file = float(sys.argv[1]), float(sys.argv[2]), Path(sys.argv[3])
     prefer(NodeParameters().realtime_priority)
     wakeful = Wakeful()
     wakeful.hold(NodeParameters().wake_latency_us)
@@ -27,7 +28,7 @@ def main() -> None:
     threading.Event().wait(seconds)
     ticker.stop()
     wakeful.release()
-    print(json.dumps((np.diff(times) / 1e6).tolist()))
+    file.write_text(json.dumps((np.diff(times) / 1e6).tolist()))
 
 
 if __name__ == '__main__':

@@ -1,6 +1,7 @@
 """One fault: provoke it on a live node, watch, mend it, and say what it cost."""
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -71,7 +72,7 @@ def provoke(live: Live, fault: Fault) -> Outcome:
         live.moves()
         time.sleep(_SETTLE_S)
         rest, before = live.at_rest(), live.footprint()
-        heard, found = live.motion.messages, live.findings()
+        heard, found, tracebacks = live.motion.messages, live.findings(), _tracebacks(live)
         steps = fault.act(live)
         broken = time.time()
         broken = next(steps) or broken
@@ -89,7 +90,7 @@ def provoke(live: Live, fault: Fault) -> Outcome:
         outcome.kv = rest.kv_bytes, after.kv_bytes
         outcome.memory = before.node_mb + before.engine_mb, end.node_mb + end.engine_mb
         outcome.descriptors = before.descriptors, end.descriptors
-        _judge(live, outcome)
+        _judge(live, outcome, tracebacks)
     except Broken as why:
         outcome.faults.append(str(why))
     finally:
@@ -127,12 +128,18 @@ def add_findings(outcome: Outcome, live: Live, before: Mapping[str, tuple[int, s
             outcome.faults.append(f'{kind}: {new} times, e.g. {example}')
 
 
-def _judge(live: Live, outcome: Outcome) -> None:
+def _judge(live: Live, outcome: Outcome, tracebacks: int) -> None:
+    """tracebacks: of the node before the fault."""
     if outcome.kv and outcome.kv[0] != outcome.kv[1]:
         outcome.faults.append(f'{outcome.kv[1]} bytes of KV in use at rest, {outcome.kv[0]} before')
     if outcome.memory and outcome.memory[1] > outcome.memory[0] + _SETTLE_MB:
         outcome.faults.append(f'{outcome.memory[1]:.0f} MB of memory, {outcome.memory[0]:.0f} before')
     if outcome.descriptors and outcome.descriptors[1] > outcome.descriptors[0]:
         outcome.faults.append(f'{outcome.descriptors[1]} open descriptors, {outcome.descriptors[0]} before')
-    if any('Traceback' in text for _, text in live.lines(0.0)):
+    if _tracebacks(live) > tracebacks:
         outcome.faults.append('the node printed a traceback')
+
+
+def _tracebacks(live: Live) -> int:
+    """Those that the node has logged; an engine may have printed others."""
+    return len(re.findall(r'^\[(?:ERROR|FATAL)\].*\nTraceback', live.node.output, re.M))
