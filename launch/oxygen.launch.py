@@ -3,6 +3,7 @@ from launch import LaunchDescription
 from launch.actions import DeclareLaunchArgument, OpaqueFunction
 from launch.substitutions import LaunchConfiguration, PathJoinSubstitution
 from launch_ros.actions import Node
+from launch_ros.parameter_descriptions import ParameterValue
 from launch_ros.substitutions import FindPackageShare
 
 # Arguments that, when given, take the place of a parameter in params_file: argument -> (parameter, what it is).
@@ -24,7 +25,8 @@ def start_node(context):
     def given(name):
         return LaunchConfiguration(name).perform(context)
 
-    overrides = {parameter: given(name) for name, (parameter, _) in OVERRIDES.items() if given(name)}
+    overrides = {parameter: ParameterValue(given(name), value_type=str)  # a folder may look like a number
+                 for name, (parameter, _) in OVERRIDES.items() if given(name)}
     overrides |= {name: given(name).lower() == 'true' for name in FLAGS if given(name)}
     return [Node(
         package='oxygen_ros', executable='oxygen_node', name='oxygen',

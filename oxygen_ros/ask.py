@@ -1,6 +1,7 @@
 """``oxygen ask``: one question to the running node, the answer as it is made."""
 from __future__ import annotations
 
+import re
 import sys
 import time
 import uuid
@@ -12,6 +13,7 @@ from rclpy.executors import SingleThreadedExecutor
 from rclpy.parameter import Parameter
 from std_msgs.msg import String
 
+from oxygen_ros.contract import TOPIC
 from oxygen_ros.interrupts import interrupts
 from oxygen_ros.msg import SpeechRequest, SpeechToken
 
@@ -31,7 +33,7 @@ def ask(
     """Ask the robot something about what it sees; the answer is printed as it is made.
 
     Runs in the ROS domain of the environment (ROS_DOMAIN_ID), as every ROS program does. Ctrl-C cancels the question.
-    Exit code: 0 answered, 1 not answered (the reason is on stderr).
+    Exit code: 0 answered, 1 not answered (the reason is on stderr), 2 when it cannot ask.
 
     Args:
         question: what to ask, e.g. "where is the red cube?".
@@ -45,6 +47,11 @@ def ask(
         deadline: seconds after which the node gives up; 0 = never.
         timeout: seconds to wait for the node, and then for each next piece of the answer.
     """
+    if why := ('--max-tokens: 0 to 4294967295' if not 0 <= max_tokens < 1 << 32 else
+               '--seed: 0 to 18446744073709551615' if not 0 <= seed < 1 << 64 else
+               '' if re.fullmatch(TOPIC, namespace) else f'--namespace: {namespace!r} is no name in ROS'):
+        print(f'oxygen ask: {why}', file=sys.stderr)
+        return 2
     request = SpeechRequest(
         request_id=f'ask-{uuid.uuid4().hex[:8]}', channel=channel, seed=template.replace('{}', question),
         max_tokens=max_tokens, temperature=temperature, random_seed=seed, stop=list(stop), deadline=deadline)

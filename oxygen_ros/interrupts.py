@@ -22,7 +22,9 @@ def interrupts() -> Iterator[Callable[[], None]]:
             received.clear()
             raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, lambda number, _: received.append(number)) for number in _SIGNALS}
+    # What nohup has told us to ignore stays ignored.
+    before = {number: signal.signal(number, lambda number, _: received.append(number)) for number in _SIGNALS
+              if signal.getsignal(number) != signal.SIG_IGN}
     try:
         yield check
     finally:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import os
 import re
 import shutil
@@ -34,6 +35,7 @@ class Process:
         self._popen = subprocess.Popen(
             [*_TETHER, *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0,
             env=None if env is None else dict(env), start_new_session=True)
+        self._children: list[psutil.Process] = []  # when it was asked to end; they may have sessions of their own
         self._reader = threading.Thread(target=self._read, name=f'{name} output', daemon=True)
         self._reader.start()
 
@@ -85,30 +87,40 @@ class Process:
     def interrupt(self, timeout: float = 5.0) -> int | None:
         """Send SIGINT to the program alone (not to its children), as ``ros2 launch`` does, and wait for its end."""
         if self.returncode is None:
+            self._note_children()
             self._popen.send_signal(signal.SIGINT)
         return self.wait(timeout)
 
+    def _note_children(self) -> None:
+        with contextlib.suppress(psutil.Error):  # it has ended
+            self._children = psutil.Process(self.pid).children(recursive=True)
+
     def orphans(self, grace: float = 1.0) -> list[str]:
-        """Command lines of processes of the group that outlive the program by more than ``grace`` seconds."""
+        """Command lines of what it started and what outlives it by more than ``grace`` seconds: processes of its group,
+        and those that it had when it was asked to end."""
         deadline = time.monotonic() + grace
-        while self.returncode is not None and (left := self._group()) and time.monotonic() < deadline:
+        while self.returncode is not None and (left := self._left()) and time.monotonic() < deadline:
             time.sleep(0.02)
         return left if self.returncode is not None else []
 
-    def _group(self) -> list[str]:
+    def _left(self) -> list[str]:
         found = []
         for process in psutil.process_iter():
             try:
-                if os.getpgid(process.pid) == self.pid and process.status() != psutil.STATUS_ZOMBIE:
+                if ((process in self._children or os.getpgid(process.pid) == self.pid)
+                        and process.status() != psutil.STATUS_ZOMBIE):
                     found.append(' '.join(process.cmdline()))
             except (psutil.Error, ProcessLookupError):
                 continue  # ended while we looked
         return found
 
     def kill(self) -> None:
-        """End the whole group at once, orphans included."""
-        try:
+        """End the whole group and its children at once, orphans included."""
+        if self.returncode is None:
+            self._note_children()
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+        for child in self._children:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
         self._popen.wait()

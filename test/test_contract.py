@@ -150,6 +150,31 @@ def test_targets_become_actions_again(targets, semantics):
     assert contract.joint_targets(contract.policy_actions(targets, state), state) == pytest.approx(targets, abs=1e-5)
 
 
+@pytest.mark.parametrize('entry', [{'unit': 'deg'}, {'scale': -1.0}, {'offset': 0.2}, {'gripper': {
+    'policy_open': 1, 'policy_closed': 0, 'robot_open': 0.8, 'robot_closed': 0}}])
+def test_a_relative_action_in_another_unit_than_its_state_is_refused(entry):
+    data = minimal(semantics='relative_position')
+    data['state'][0] |= entry
+    with pytest.raises(ValueError, match='elbow is relative to its state, but has another unit'):
+        Contract.model_validate(data)
+    data['actions'][0]['absolute'] = True
+    Contract.model_validate(data)
+    data['actions'][0] |= {'absolute': False, **entry}
+    Contract.model_validate(data)
+
+
+@pytest.mark.parametrize('text, expected', [
+    ('policy_period: 0.1\npolicy_period: 5.0', 'policy_period: given twice'), ('source: 2025-02-30', 'not valid YAML'),
+    ('policy_period: yes', 'policy_period: a number is needed'),
+    ('description_topic: robot description', 'description_topic: String should match')])
+def test_what_yaml_would_take_silently_is_refused(tmp_path, text, expected):
+    path = tmp_path / 'contract.yaml'
+    data = {key: value for key, value in minimal().items() if key != text.split(':')[0]}
+    path.write_text(f'{yaml.safe_dump(data)}\n{text}\n')
+    with pytest.raises(ContractError, match=expected):
+        load_contract(path)
+
+
 def test_other_actions_stay_out_of_the_trajectory():
     data = minimal()
     data['actions'].insert(1, {'name': 'vacuum'})

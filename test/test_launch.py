@@ -76,7 +76,7 @@ class _Call:
 def oxygen_launch(monkeypatch):
     """oxygen.launch.py, run with a stand-in for launch; ``started(name=value)`` -> what its node is started with."""
     for name in ('launch', 'launch.actions', 'launch.substitutions', 'launch_ros', 'launch_ros.actions',
-                 'launch_ros.substitutions'):
+                 'launch_ros.parameter_descriptions', 'launch_ros.substitutions'):
         module = ModuleType(name)
         module.__getattr__ = lambda _: _Call
         monkeypatch.setitem(sys.modules, name, module)
@@ -98,7 +98,10 @@ def oxygen_launch(monkeypatch):
 ])
 def test_what_is_given_overrules_the_file_and_what_is_not_leaves_it_alone(oxygen_launch, given, parameters):
     file, *overrides = oxygen_launch.started(**given).parameters
-    assert file.args == ('params_file',) and overrides == ([parameters] if parameters else [])
+    plain = [{name: value.args[0] if isinstance(value, _Call) else value for name, value in some.items()}
+             for some in overrides]
+    assert file.args == ('params_file',) and plain == ([parameters] if parameters else [])
+    assert all(value.value_type is str for some in overrides for value in some.values() if isinstance(value, _Call))
 
 
 def test_a_flag_takes_no_other_words_than_true_and_false(oxygen_launch):

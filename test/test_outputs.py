@@ -35,11 +35,35 @@ def test_nor_for_plots_that_cannot_be_kept(tmp_path, capsys):
 @pytest.mark.parametrize(('arguments', 'why'), [
     (['bench', 'soak', '--minutes', '0'], '--minutes: at least 0.1'),
     (['tabletop', 'train', '--data', '/nowhere'], 'no data in /nowhere: make it with "oxygen tabletop data"'),
+    (['bench', 'faults', '--rounds', '0'], '--rounds and --pairs: at least 1'),
     (['tabletop', 'eval', '--checkpoint', '/nowhere'], '/nowhere is not a folder')])
 def test_what_cannot_run_is_one_line(arguments, why, capsys):
     assert run(arguments) == 2
     error, = capsys.readouterr().err.splitlines()
     assert error.startswith(f'oxygen {" ".join(arguments[:2])}: ') and why in error
+
+
+@pytest.mark.parametrize(('arguments', 'why'), [
+    (['bench', 'engine', '--mixed', '--sweep', '3'], 'lengths of a mixed workload'),
+    (['bench', 'engine', '--repeat', '5000'], '--repeat must be 1 to 1000'),
+    (['bench', 'engine', '--device', 'gpu'], 'gpu'), (['bench', 'paced', '--threads', '0'], '--cycles and --threads'),
+    (['demo', '--report', 'figures.png'], 'would be overwritten by a picture'),
+    (['ask', 'what?', '--namespace', 'my robot'], "'my robot' is no name in ROS"),
+    (['ask', 'what?', '--max-tokens', '-1'], '--max-tokens: 0 to'), (['ask', 'what?', '--seed', '-1'], '--seed: 0 to')])
+def test_an_option_that_makes_no_sense_is_one_line(arguments, why, capsys):
+    if arguments[0] in ('ask', 'demo'):
+        pytest.importorskip('rclpy')
+    assert run(arguments) == 2
+    error, = capsys.readouterr().err.splitlines()
+    assert error.startswith('oxygen ') and why in error
+
+
+def test_a_folder_that_may_not_be_searched_is_no_traceback(monkeypatch, tmp_path):
+    def denied(path):
+        raise PermissionError(13, 'Permission denied')
+
+    monkeypatch.setattr('pathlib.Path.is_dir', denied)  # we may be root
+    assert unwritable(json=tmp_path / 'x.json') == f'--json: {tmp_path / "x.json"} cannot be written: Permission denied'
 
 
 @pytest.mark.parametrize('verb', ['faults', 'soak'])

@@ -32,7 +32,7 @@ def faults(only: tuple[str, ...] = (), rounds: int = 50, pairs: int = 10_000, js
         pairs: questions that are asked and cancelled at once.
         json: where to write all figures.
     """
-    if why := unwritable(json=json):
+    if why := '--rounds and --pairs: at least 1' if min(rounds, pairs) < 1 else unwritable(json=json):
         print(f'oxygen bench faults: {why}', file=sys.stderr)
         return 2
     from oxygen_ros.bench.trust.live import Broken

@@ -67,8 +67,8 @@ def paced(cycles: int = 10_000, virtual: bool = False, preset: str = 'tiny', rat
     try:
         if why := unwritable(json=json):
             raise ValueError(why)
-        if cycles < 1 or load <= 0 or rate_hz < 0:
-            raise ValueError('--cycles must be at least 1, --load above 0, --rate-hz at least 0')
+        if min(cycles, threads) < 1 or load <= 0 or rate_hz < 0:
+            raise ValueError('--cycles and --threads must be at least 1, --load above 0, --rate-hz at least 0')
         torch.set_num_threads(threads)
         pace = Pace(load_random(preset, 'cpu', 'auto', 10), virtual, rate_hz, load, max_live, guard_ms / 1e3, seed)
     except (ValueError, CheckpointError) as error:

@@ -96,23 +96,24 @@ def engine(
             raise ValueError(why)
         if unknown := [name for name in names if name not in MODES] or not names:
             raise ValueError(f'--modes: {", ".join(unknown) if names else "none"}: known are {", ".join(MODES)}')
-        if repeat < 1 or threads < 1 or min(sweep, default=1) < 1:
-            raise ValueError('--repeat, --threads and --sweep must be at least 1')
+        if not 1 <= repeat <= 1000 or threads < 1 or min(sweep, default=1) < 1:
+            raise ValueError('--repeat must be 1 to 1000, --threads and --sweep at least 1')
         workload = Workload(tokens, per_frame, arrivals, rate, mixed, prompt, cameras, seed)
         if clock == 'cpu' and threads > 1:
             raise ValueError('--clock cpu adds up over threads: use it with --threads 1')
+        sweeps = [replace(workload, tokens=n) for n in sweep]
         reader = Clock(clock, device)
         torch.set_num_threads(threads)
         policy = load_random(preset, device, dtype, denoise_steps)
         peer = cache(lambda: PeerNet(policy.config, random_tensors(policy.config), policy.net.device, policy.net.dtype,
                                      denoise_steps))
         bench = Bench(policy, names, workload, reader, peer)
-    except (ValueError, CheckpointError, OSError) as error:
-        print(f'oxygen bench: {error}', file=sys.stderr)
+    except (ValueError, CheckpointError, OSError, RuntimeError) as error:  # RuntimeError: of torch, for a device
+        print(f'oxygen bench: {" ".join(str(error).split())}', file=sys.stderr)
         return 2
     result = {'preset': preset, 'denoise_steps': denoise_steps, 'clock': clock, **facts(policy, threads),
               **bench.run(repeat, deadline_ms)}
-    shorter = (Bench(policy, names, replace(workload, tokens=n), reader, peer) for n in sweep)
+    shorter = (Bench(policy, names, other, reader, peer) for other in sweeps)
     result['sweep'] = [row for other in shorter for row in other.brief(max(3, repeat // 3))]
     report.show(result, Console())
     if json:

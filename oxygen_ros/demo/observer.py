@@ -14,6 +14,7 @@ from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState
 from rcl_interfaces.srv import GetParameters
 from rclpy.duration import Duration
+from rclpy.parameter import parameter_value_to_python
 from rclpy.qos import DurabilityPolicy, QoSProfile, qos_profile_sensor_data
 from rclpy.time import Time
 from sensor_msgs.msg import Image
@@ -93,7 +94,7 @@ class Observer:
         """A number among the parameters of the watched node, or None when it does not answer."""
         request = GetParameters.Request(names=[name])
         response = self._call(GetParameters, f'{self._watched}/get_parameters', request, timeout)
-        return response.values[0].double_value or None if response else None
+        return parameter_value_to_python(response.values[0]) if response else None  # 50 is as good as 50.0
 
     def _call(self, kind: type, name: str, request: object, timeout: float, each: Callable[[], None] = lambda: None):
         """The response of a service in our namespace, or None when it does not answer in time."""

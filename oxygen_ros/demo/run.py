@@ -49,7 +49,9 @@ def demo(seconds: float = 30.0, report: Path = Path('demo_report.json'), ask_eve
         params_file: parameters of the robot and the node; by default config/tabletop.yaml of the package.
         domain: ROS domain to use; by default one that no other demo or test uses.
     """
-    if why := '--seconds: at least 1' if seconds < 1.0 else unwritable(report=report):
+    if why := ('--seconds: at least 1' if seconds < 1.0 else
+               f'--report: {report} would be overwritten by a picture' if report.suffix in ('.gif', '.png') else
+               unwritable(report=report)):
         print(f'oxygen demo: {why}', file=sys.stderr)
         return 2
     console = Console()
@@ -89,11 +91,13 @@ def demo(seconds: float = 30.0, report: Path = Path('demo_report.json'), ask_eve
     figures = {
         'ok': not faults, 'faults': faults, **(observer.figures.report() if observer.figures else {}),
         'episodes': observer.episodes, 'episodes_solved': observer.successes}
+    files = []
     try:
         report.write_text(json.dumps(figures, indent=2) + '\n')
+        files = [report, *_pictures(observer, report)]
     except OSError as error:
         faults.insert(0, f'cannot write {report}: {error.strerror}')
-    _summarise(console, figures, [report, *_pictures(observer, report)])
+    _summarise(console, figures, files)
     if faults:
         print(f'oxygen demo: {faults[0]}', file=sys.stderr)
     return 1 if faults else 0

@@ -13,6 +13,7 @@ from rich.console import Console
 from oxygen_ros.outputs import unwritable
 from oxygen_ros.policy.errors import CheckpointError
 from oxygen_ros.tabletop import evaluation
+from oxygen_ros.tabletop.closed_loop import Refused
 from oxygen_ros.tabletop.data import load_data, make_data, make_frames
 from oxygen_ros.tabletop.evaluation import HELD_OUT, EvaluationError
 from oxygen_ros.tabletop.export import export
@@ -89,7 +90,7 @@ def evaluate(checkpoint: str = 'tabletop', episodes: int = 200, seed: int = HELD
         if blank_episodes:
             blank, _ = evaluation.in_process(checkpoint, blank_episodes, seed, blank=True)
             report['blank_pictures'] = {k: blank.report()[k] for k in ('success_rate', 'episodes', 'speech_exact')}
-    except (CheckpointError, EvaluationError) as error:
+    except (CheckpointError, EvaluationError, Refused) as error:
         print(f'oxygen tabletop eval: {error}', file=sys.stderr)
         return 1 if isinstance(error, EvaluationError) else 2
     if json_file:

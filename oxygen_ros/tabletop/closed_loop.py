@@ -36,6 +36,10 @@ _PER_EPISODE = 1000         # observation numbers kept for each episode
 Cycle = tuple[Observation, list[Ask]]
 
 
+class Refused(RuntimeError):
+    """The engine cannot use what this robot sees; the text says why."""
+
+
 @dataclass
 class Outcome:
     """What came of one episode."""
@@ -144,5 +148,5 @@ def _take(events: list[FromEngine]) -> list[FromEngine]:
     taken, events[:] = list(events), []
     for event in taken:
         if isinstance(event, Rejected):
-            raise RuntimeError(f'the engine refused observation {event.sequence}: {event.why}')
+            raise Refused(f'the checkpoint is none of this robot: {event.why}')
     return taken
