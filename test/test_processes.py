@@ -5,6 +5,17 @@ import time
 
 import psutil
 
+from oxygen_ros.processes import Process
+
+LEAVER = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(61)'], start_new_session=True)
+print(child.pid, flush=True)
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    pass
+"""
 PARENT = """
 import sys
 from oxygen_ros.processes import Process
@@ -34,3 +45,13 @@ def test_a_program_ends_with_its_parent_even_after_kill_9():
     while running(child):
         assert time.monotonic() < deadline, 'it was left behind'
         time.sleep(0.02)
+
+
+def test_a_child_with_a_session_of_its_own_is_an_orphan_too_and_can_be_killed():
+    program = Process('program', [sys.executable, '-c', LEAVER])
+    pid = int(program.wait_for_output(r'\d+\n').group())
+    assert program.interrupt(20.0) == 0
+    left, = program.orphans(grace=0.0)
+    assert 'time.sleep(61)' in left and psutil.pid_exists(pid)
+    program.kill()
+    assert program.orphans(grace=20.0) == []

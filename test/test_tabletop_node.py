@@ -101,3 +101,16 @@ def test_an_episode_driven_by_the_expert_succeeds_and_the_next_begins(robot, pee
     ended = json.loads(outcome.data)
     assert ended['success'] and ended['episode'] == 0 and ended['task'] == episode.instruction
     peer.wait_for(lambda: heard['task'][-1].data == make_episode(3, 1, 3).instruction, what='the next task')
+
+
+@pytest.mark.parametrize('setting', ['camera_rate_hz:=0', 'camera_rate_hz:=fast', 'seed:=x'])
+def test_parameters_that_make_no_sense_are_one_line(start, setting):
+    process = start('robot', 'oxygen_ros.tabletop.main', '--ros-args', '-p', setting)
+    assert process.wait(30.0) == 2
+    assert setting.split(':')[0] in process.output and 'Traceback' not in process.output
+
+
+def test_a_whole_number_is_as_good_as_a_fraction(start, peer):
+    start('robot', 'oxygen_ros.tabletop.main', '--ros-args', '-r', '__ns:=/whole', '-p', 'camera_rate_hz:=5')
+    seen = peer.listen(Image, '/whole/front/image', qos_profile_sensor_data)
+    peer.wait_for(lambda: seen)

@@ -1,15 +1,18 @@
 """The executable: ``ros2 run oxygen_ros tabletop_robot`` or ``python -m oxygen_ros.tabletop.main``."""
 from __future__ import annotations
 
+import sys
+
 from oxygen_ros.interrupts import interrupts
 from oxygen_ros.missing import explained
 
 
 def main(args: list[str] | None = None) -> None:
-    """Run the robot until it is told to stop; exit code 0 then."""
+    """Run the robot until it is told to stop; exit code 0 then, 2 when its parameters make no sense."""
     with interrupts() as check:     # before the slow imports: a traceback is no answer to Ctrl-C
         with explained('tabletop_robot'):
             import rclpy
+            from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValueException
             from rclpy.executors import ExternalShutdownException
             from rclpy.signals import SignalHandlerOptions
 
@@ -18,7 +21,11 @@ def main(args: list[str] | None = None) -> None:
 
         # rclpy's own handlers would take away the publishers while a callback uses them.
         rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
-        node = TabletopRobot()
+        try:
+            node = TabletopRobot()
+        except (InvalidParameterTypeException, InvalidParameterValueException) as error:
+            print(f'tabletop_robot: {error}', file=sys.stderr)
+            sys.exit(2)
         executor = Executor()
         executor.add_node(node)
         try:

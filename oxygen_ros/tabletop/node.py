@@ -17,6 +17,7 @@ import time
 import numpy as np
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
 from rclpy.clock import Clock, ClockType
+from rclpy.exceptions import InvalidParameterValueException
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, qos_profile_sensor_data
 from rclpy.time import Time
@@ -148,5 +149,8 @@ class TabletopRobot(Node):
 
     def _number(self, name: str, default: float, description: str, low: float, high: float) -> float:
         bounds = [FloatingPointRange(from_value=low, to_value=float(high), step=0.0)]
-        return self.declare_parameter(name, default, ParameterDescriptor(
-            description=description, read_only=True, floating_point_range=bounds)).value
+        value = self.declare_parameter(name, default, ParameterDescriptor(
+            description=description, read_only=True, floating_point_range=bounds, dynamic_typing=True)).value
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            raise InvalidParameterValueException(name, value, f'a number from {low:g} to {high:g} is needed')
+        return float(value)  # 5 is as good as 5.0
