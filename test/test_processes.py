@@ -10,8 +10,8 @@ from oxygen_ros.processes import Process
 LEAVER = """
 import subprocess, sys, time
 child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(61)'], start_new_session=True)
-print(child.pid, flush=True)
 try:
+    print(child.pid, flush=True)
     time.sleep(60)
 except KeyboardInterrupt:
     pass
