@@ -110,9 +110,7 @@ def _work(live: Live, seconds: float, rng: random.Random) -> list[Sample]:
     with Progress(transient=True) as progress:
         bar = progress.add_task('soak', total=seconds)
         while (now := time.monotonic()) - began < seconds:
-            if live.node.returncode is not None:
-                from oxygen_ros.bench.trust.live import Broken
-                raise Broken(f'the node ended with {live.node.returncode}:\n{live.node.output[-2000:]}')
+            live.check()
             _disturb(live, rng, recent)
             time.sleep(rng.expovariate(4.0) if now - last < _SAMPLE_S - 0.2 else 0.02)
             now = time.monotonic()

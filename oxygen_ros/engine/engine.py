@@ -327,7 +327,7 @@ class Engine:
     def _forget(self, prefix: Prefix, riders: Sequence[Request], logits: Tensor) -> tuple[list[Request], Tensor]:
         """Nothing can be said about the newest observation, for its prefix is not finite. Returns the riders of others,
         with their logits."""
-        parts = zip(riders, logits.split([1 + len(rider.draft) for rider in riders]), strict=True) if riders else ()
+        parts = zip(riders, logits.split([1 + len(rider.draft) for rider in riders]), strict=True)
         kept = [(rider, part) for rider, part in parts if rider.prefix is not prefix]
         for request in [r for r in self.scheduler.live if r.prefix is prefix]:
             request.tail.purge()

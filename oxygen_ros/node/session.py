@@ -48,7 +48,7 @@ from oxygen_ros.worker.worker import HEARTBEAT_S
 if TYPE_CHECKING:
     from oxygen_ros.node.inference_node import InferenceNode
 
-_SILENCE = round(3.2 * HEARTBEAT_S * SECOND)
+_SILENCE = round(3.2 * HEARTBEAT_S * SECOND)  # three heartbeats of the engine and a little
 _START_UP = 2 * SECOND       # in which inputs may still come for the first time
 _SHOWN = 200                 # characters of a text from outside that go into a log line
 

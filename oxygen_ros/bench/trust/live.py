@@ -108,12 +108,16 @@ class Live:
         deadline = time.monotonic() + timeout
         with self._heard:
             while not (value := condition()):
-                if self.node.returncode is not None:
-                    raise Broken(f'the node ended with {self.node.returncode}: {self._last()}')
+                self.check()
                 if time.monotonic() > deadline:
                     raise Broken(f'no {what} within {timeout:g} s; the node said {self._last()}')
                 self._heard.wait(0.02)
             return value
+
+    def check(self) -> None:
+        """Broken when the node has ended."""
+        if self.node.returncode is not None:
+            raise Broken(f'the node ended with {self.node.returncode}: {self._last()}')
 
     def _last(self) -> str:
         lines = [text for _, text in self.lines(0.0)]
