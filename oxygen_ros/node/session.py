@@ -253,8 +253,9 @@ class Session:
         if not self.active or chunk.sequence < self._barrier:
             return
         if (took := now - given) > patience:
-            self._trouble('observation', 'overdue', f'its chunk came {took / SECOND:.1f} s after it and was not used: '
-                          'the engine was held up, or the machine is too busy', blocking=False)
+            # At once: the next chunk may be here before the next look, and all is well again.
+            self._log.warning(f'observation: its chunk came {took / SECOND:.1f} s after it and was not used: the engine '
+                              'was held up, or the machine is too busy', throttle_duration_sec=5.0)
             return
         if fault := self._fault(chunk):
             self._on_rejected(Rejected(chunk.sequence, fault))
