@@ -254,8 +254,8 @@ class Session:
             return
         if (took := now - given) > patience:
             # At once: the next chunk may be here before the next look, and all is well again.
-            self._log.warning(f'observation: its chunk came {took / SECOND:.1f} s after it and was not used: the engine '
-                              'was held up, or the machine is too busy', throttle_duration_sec=5.0)
+            self._log.warning(f'observation: its chunk came {took / SECOND:.1f} s after it and was not used: the '
+                              'engine was held up, or the machine is too busy', throttle_duration_sec=5.0)
             return
         if fault := self._fault(chunk):
             self._on_rejected(Rejected(chunk.sequence, fault))
